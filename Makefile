@@ -4,49 +4,60 @@
 #   make asan tsan   the tests under sanitizers            make sim         the tests on the simulated device
 #   make fuzz        FUZZ_SECONDS=60 FUZZ_TARGET=: searches for inputs that break a parser
 #   make soak        SOAK_SECONDS=120: training that is killed and hurt at random, and must lose nothing
+#   make gpu-bundle  what scripts/gpu-check needs on a machine with an NVIDIA GPU, in build/gpu-bundle
 #   make check       formatting, layers, documentation     make format      formats the C files
 #   make install     PREFIX=/usr/local DESTDIR=            make clean       removes all build folders
+#   make deb         Debian packages, in build/deb         (make install, make deb: docs/INSTALL.md)
+#   PRESET=core      of make, make install: the library without the outer ring, in build-core (docs/INSTALL.md)
+
+# Packages that were unpacked without root (scripts/unpack-deps).
+-include deps/env.mk
 
 PREFIX ?= /usr/local
-VERSION = $$(build/bin/shoal --version | cut -d' ' -f2)
+PRESET ?= release
+BUILD = $(if $(filter release,$(PRESET)),build,build-$(PRESET))
+VERSION = $$(sed -n 's/^project(shoal VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 TEST_JOBS ?= $(JOBS)
-CTEST := ctest --output-on-failure -j $(TEST_JOBS)
+# LABELS=one|other runs the tests with one of these labels, WITHOUT=one|other those with none (docs/TESTING.md).
+only = $(if $(LABELS),-L '^($(LABELS))$$')
+without = $(if $(1)$(WITHOUT),-LE '^($(1)$(if $(1),$(if $(WITHOUT),|))$(WITHOUT))$$')
+CTEST := ctest --output-on-failure --no-label-summary -j $(TEST_JOBS)
+LIBDIR ?= lib
+PLUGINDIR ?= $(LIBDIR)
 TARGET := $(DESTDIR)$(PREFIX)
-# What ThreadSanitizer is for: everything with threads of its own or ranks as threads.
-TSAN_TESTS := ^(base\.(pool|lend|log|fault)|accelerator|io|ops|conformance|comm|fault|autograd|data|monitor|zero|engine|examples)
-# Hosts, launchers and transports are the same under a sanitizer or on another device; they take minutes of waiting.
-HOST_TESTS := ^cluster
-# Of the suites of two levels one order of hosts is enough for AddressSanitizer, and minutes of searching, training and
-# waiting find nothing that shorter tests of the same code do not.
-NO_ASAN_TESTS := $(HOST_TESTS)|comm_hosts_.*_(3_1|cyclic_2)$$|^cli\.(plan_layout|tutorial|elastic)$$
-# Not MPI's own threads, whose libraries it does not see into, not hundreds of processes that meet and are killed by the
-# clock, and not other shapes, models and plans in the same threads, which AddressSanitizer has. With io_uring the kernel
-# has the threads; the same tests with threads of ours are NAME.posix.
-SAME_THREADS := comm_hosts_.*_(3_1|cyclic_2)$$|ops\.cpu\.(gemm|attention)|conformance_(flat|trapped)|fault\.json
-SAME_ENGINE := engine\.(bert|config|fingerprints|hashes|lines|llama|pipeline_models|plan|splits)
-NO_TSAN_TESTS := ^(engine\.offload_test|fault\.engine)$$|comm_mpi|comm_(hosts|near)_(openmpi|mpich|ucx)|comm_ucx|comm\.tree_test|$(SAME_THREADS)|$(SAME_ENGINE)
-NO_DEVICE_TESTS := $(HOST_TESTS)|^(conformance|fault)\.comm|^comm\.|^launcher|^hub|^tokenizer|^fuzz|^cli\.(autotuning|elastic|orphans|mpi|ucx|fortran|peers)
-# What depends on how a device's streams run, but other models and files; the conformance suites choose that themselves.
+TARGET_LIB := $(TARGET)/$(LIBDIR)
+# ThreadSanitizer runs tests of code with threads of its own, and tests whose ranks are threads.
+TSAN_TESTS := ^(base\.(pool|lend|log|fault)|accelerator|io|ops|conformance|comm|fault|autograd|data|text_data|preprocess|monitor|zero|engine|examples)
+# It does not see into MPI's libraries, nor into the emulator of a GPU. Of hundreds of processes it sees one each. AddressSanitizer
+# runs other shapes, models and plans in the same threads.
+SAME_THREADS := comm_hosts_.*_(3_1|cyclic_2)$$|ops\.cpu\.(gemm|attention)|conformance_(cuda|cuda_checked|flat|trapped)|fault\.(json|engine\.posix)
+SAME_ENGINE := engine\.(bert|config|fingerprints|hashes|lines|llama|pipeline_models|plan|exact_splits)|\.closed
+NO_TSAN_TESTS := comm_mpi|comm_(hosts|near)_(openmpi|mpich|ucx)|comm_ucx|comm\.tree_test|$(SAME_THREADS)|$(SAME_ENGINE)
+TSAN = -R '$(TSAN_TESTS)' -E '$(NO_TSAN_TESTS)' $(only) $(call without)
+# Tests that have nothing to do with a device. The conformance suites choose the device's streams themselves.
+NO_DEVICE_TESTS := \.closed|^layouts|^cluster|^(conformance|fault)\.comm|^comm\.|^launcher|^hub|^tokenizer|^fuzz|^cli\.(autotuning|elastic|orphans|mpi|ucx|fortran|peers)
+# Tests whose result depends on how a device's streams run.
 STREAM_TESTS := ^(autograd|zero|engine|fault\.engine|activation|inference|examples)
-# Long ones of them, for which those passes are enough.
-STREAMS_ENOUGH := ^(zero\.complete_test|engine\.mesh_covering_test)$$
-# How its streams run: in a random order of this seed, in threads.
-SIM_STREAMS ?= 'random SHOAL_SIM_SEED=1' thread
+# Long tests for which the modes random and thread are enough.
+STREAMS_ENOUGH := ^(zero\.complete_test$$|engine\.mesh_covering_test)
+# A run each of how the simulated device's streams run: as late as possible (all tests), in a random order of this seed, in threads.
+SIM_STREAMS ?= late 'random SHOAL_SIM_SEED=1' thread
 
-.PHONY: all test quickstart asan tsan sim fuzz soak check format install clean
+.DEFAULT_GOAL := all
+.PHONY: all test quickstart asan tsan sim fuzz gpu-bundle soak check format install install-files deb clean
 
 all:
-	@scripts/install-deps build
-	@[ -f build/build.ninja ] || cmake --preset release -DSHOAL_TESTS=OFF >/dev/null
-	@ninja -C build shoal shoal_static shoal_shared
-	@echo "built build/bin/shoal and build/lib/libshoal.{a,so}"
+	@scripts/install-deps $(if $(filter core,$(PRESET)),core,build)
+	@[ -f $(BUILD)/build.ninja ] || cmake --preset $(PRESET) -DSHOAL_TESTS=OFF >/dev/null
+	@ninja -C $(BUILD) product
+	@echo "built $$(ls $(BUILD)/bin/shoal 2>/dev/null | sed 's/$$/ and /')$(BUILD)/lib/libshoal.{a,so}"
 
 test:
 	@scripts/install-deps test
 	@cmake --preset release -DSHOAL_TESTS=ON >/dev/null
 	@ninja -C build
-	@$(CTEST) --test-dir build
+	@$(CTEST) --test-dir build --no-tests=error $(only) $(call without)
 
 quickstart: all
 	@scripts/quickstart
@@ -55,28 +66,49 @@ asan:
 	@scripts/install-deps test
 	@cmake --preset asan -DCMAKE_BUILD_TYPE=Release >/dev/null
 	@ninja -C build-asan
-	@UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(CTEST) --test-dir build-asan -E '$(NO_ASAN_TESTS)'
+	@SHOAL_TEST_BRIEF=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(CTEST) --test-dir build-asan --no-tests=error $(only) $(call without,plain)
 
 # Optimised, because sanitizers are slow enough without. Old runtimes of ThreadSanitizer do not start with much address randomisation.
+# A thread that ends gives its stack back. UCX's hook of that call takes a lock, in a thread that ThreadSanitizer has left: it crashes.
 tsan:
 	@scripts/install-deps test
 	@cmake --preset tsan -DCMAKE_BUILD_TYPE=Release >/dev/null
-	@ninja -C build-tsan
-	@$$(setarch -R true 2>/dev/null && echo setarch -R) $(CTEST) --test-dir build-tsan -R '$(TSAN_TESTS)' -E '$(NO_TSAN_TESTS)'
+	@set -e; targets=$$(scripts/test-targets build-tsan $(TSAN)); \
+		[ -n "$$targets" ] || { echo "no test of these labels has threads"; exit 0; }; \
+		ninja -C build-tsan $$targets; \
+		export UCX_MEM_MMAP_HOOK_MODE=none; \
+		$$(setarch -R true 2>/dev/null && echo setarch -R) $(CTEST) --test-dir build-tsan $(TSAN)
 
 sim:
 	@scripts/install-deps test
 	@cmake --preset release -DSHOAL_TESTS=ON >/dev/null
 	@ninja -C build
-	@SHOAL_ACCELERATOR=sim $(CTEST) --test-dir build -E '$(NO_DEVICE_TESTS)|$(STREAMS_ENOUGH)'
 	@for streams in $(SIM_STREAMS); do \
-		echo "SHOAL_SIM_STREAMS=$$streams"; \
-		env SHOAL_ACCELERATOR=sim SHOAL_SIM_STREAMS=$$streams $(CTEST) --test-dir build -R '$(STREAM_TESTS)' -E '$(SAME_ENGINE)' || exit 1; \
+		echo "streams of the simulated device: $$streams"; \
+		case $$streams in \
+		late) mode= && set -- -E '$(NO_DEVICE_TESTS)|$(STREAMS_ENOUGH)' ;; \
+		*) mode=SHOAL_SIM_STREAMS=$$streams && set -- -R '$(STREAM_TESTS)' -E '$(SAME_ENGINE)' ;; \
+		esac; \
+		env SHOAL_ACCELERATOR=sim $$mode $(CTEST) --test-dir build --no-tests=error "$$@" $(only) $(call without) || exit 1; \
 	done
 
 fuzz:
 	@scripts/install-deps fuzz
 	@FUZZ_SECONDS=$(or $(FUZZ_SECONDS),60) scripts/fuzz $(FUZZ_TARGET)
+
+# What scripts/gpu-check needs on a machine with a GPU, in one folder: programs, their libraries, the emulator.
+GPU_BUNDLE := build/gpu-bundle
+gpu-bundle:
+	@scripts/install-deps test
+	@cmake --preset release -DSHOAL_TESTS=ON >/dev/null
+	@ninja -C build shoal ops.conformance ops.cuda.attention_test conformance.accelerator accelerator.matrices_test cuda_emulator
+	@rm -rf $(GPU_BUNDLE) && mkdir -p $(GPU_BUNDLE)/bin $(GPU_BUNDLE)/tests $(GPU_BUNDLE)/lib
+	@cp build/bin/shoal $(GPU_BUNDLE)/bin
+	@cd build/tests && cp ops.conformance ops.cuda.attention_test conformance.accelerator accelerator.matrices_test libcuda_emulator.so ../../$(GPU_BUNDLE)/tests
+	@ldd build/bin/shoal build/tests/ops.conformance | sed -n 's|.*=> \(/[^ ]*\) .*|\1|p' | sort -u | grep -vE '/(libc|libm|ld-linux[^/]*|libpthread|libdl|librt)\.so' | xargs cp -Lt $(GPU_BUNDLE)/lib
+	@strip $(GPU_BUNDLE)/bin/shoal $(GPU_BUNDLE)/tests/*
+	@cp scripts/gpu-check $(GPU_BUNDLE)
+	@du -sh $(GPU_BUNDLE)
 
 soak: all
 	@scripts/install-deps soak
@@ -86,25 +118,36 @@ check:
 	@scripts/install-deps check
 	scripts/check-format
 	scripts/check-layers
+	scripts/check-plain
 	scripts/check-docs
+	scripts/check-words
 
 format:
 	@scripts/install-deps check
 	scripts/check-format --fix
 
 install: all
-	install -d $(TARGET)/bin $(TARGET)/lib/pkgconfig $(TARGET)/include/shoal
-	install -m 755 build/bin/shoal $(TARGET)/bin
-	install -m 644 include/shoal/*.h $(TARGET)/include/shoal
-	install -m 644 build/lib/libshoal.a $(TARGET)/lib
-	cp -P build/lib/libshoal.so* $(TARGET)/lib
-	for plugin in build/lib/libshoal_mpi_*.so build/lib/libshoal_ucx.so; do [ ! -f "$$plugin" ] || install -m 755 "$$plugin" $(TARGET)/lib; done
-	scripts/man-pages build/bin/shoal $(TARGET)/share/man
-	printf '%s\n' 'prefix=$(PREFIX)' 'Name: shoal' "Version: $(VERSION)" \
-	    'Description: distributed training of transformer models' "Requires.private: $$(cat build/requires)" \
-	    'Cflags: -I$${prefix}/include' 'Libs: -L$${prefix}/lib -lshoal' "Libs.private: $$(cat build/libs) -lm -pthread" \
-	    >$(TARGET)/lib/pkgconfig/shoal.pc
+	@$(MAKE) --no-print-directory install-files
+
+# LIBDIR and PLUGINDIR are below PREFIX; a package may name others.
+install-files:
+	install -d $(TARGET)/bin $(TARGET_LIB)/pkgconfig $(TARGET_LIB)/cmake/Shoal $(TARGET)/$(PLUGINDIR) $(TARGET)/include/shoal
+	install -m 644 $$(cat $(BUILD)/installed-headers) $(TARGET)/include/shoal
+	install -m 644 $(BUILD)/lib/libshoal.a $(TARGET_LIB)
+	cp -P $(BUILD)/lib/libshoal.so* $(TARGET_LIB)
+	for plugin in $(BUILD)/lib/libshoal_mpi_*.so $(BUILD)/lib/libshoal_ucx.so; do [ ! -f "$$plugin" ] || install -m 755 "$$plugin" $(TARGET)/$(PLUGINDIR); done
+	[ ! -f $(BUILD)/bin/shoal ] || { install -m 755 $(BUILD)/bin/shoal $(TARGET)/bin && scripts/man-pages $(BUILD)/bin/shoal $(TARGET)/share/man && \
+	    scripts/completions $(BUILD)/bin/shoal $(TARGET)/share; }
+	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/$(LIBDIR)' 'Name: shoal' "Version: $(VERSION)" \
+	    'Description: distributed training of transformer models' "Requires.private: $$(cat $(BUILD)/requires)" \
+	    'Cflags: -I$${prefix}/include' 'Libs: -L$${libdir} -lshoal' "Libs.private: $$(cat $(BUILD)/libs) -lm -pthread" \
+	    >$(TARGET_LIB)/pkgconfig/shoal.pc
+	install -m 644 $(BUILD)/package/*.cmake $(TARGET_LIB)/cmake/Shoal
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
+
+deb: all
+	@scripts/install-deps deb
+	@scripts/deb $(BUILD)
 
 clean:
 	rm -rf build build-*/

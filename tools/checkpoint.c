@@ -16,54 +16,30 @@ struct options {
     bool tensors, dry_run;
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
-#define O(member) offsetof(struct options, member)
+#define OPTION(key, type, member, ...) SHOALI_OPTION(struct options, key, type, member, __VA_ARGS__)
 
 static const struct shoali_option verify_rows[] = {
-    {.key = "load-tag",
-     .type = SHOALI_STRING,
-     .offset = O(tag),
-     .help = "this checkpoint alone; default: all of the folder"},
-    {.key = "threads",
-     .type = SHOALI_INT,
-     .offset = O(threads),
-     .min = 0,
-     .max = 64,
-     .help = "threads that read; 0: one per core"},
+    OPTION("load-tag", STRING, tag,
+           .help = "name of the checkpoint to verify; default: all checkpoints of the folder"),
+    OPTION("threads", INT, threads, .min = 0, .max = 64,
+           .help = "threads that read files; 0: one per core"),
 };
 static const struct shoali_option show_rows[] = {
-    {.key = "load-tag",
-     .type = SHOALI_STRING,
-     .offset = O(tag),
-     .help = "this checkpoint; default: the latest"},
-    {.key = "tensors",
-     .type = SHOALI_BOOL,
-     .offset = O(tensors),
-     .help = "names and shapes of the tensors, too"},
+    OPTION("load-tag", STRING, tag, .help = "name of the checkpoint to show; default: the latest"),
+    OPTION("tensors", BOOL, tensors, .help = "list also names and shapes of tensors"),
 };
 static const struct shoali_option prune_rows[] = {
-    {.key = "keep-last",
-     .type = SHOALI_INT,
-     .offset = O(keep_last),
-     .default_number = 1,
-     .min = 1,
-     .max = 1e9,
-     .help = "so many of the last ones stay"},
-    {.key = "keep-every",
-     .type = SHOALI_INT,
-     .offset = O(keep_every),
-     .min = 0,
-     .max = 1e15,
-     .unit = "steps",
-     .help = "and those whose step this divides; 0: no others"},
-    {.key = "dry-run",
-     .type = SHOALI_BOOL,
-     .offset = O(dry_run),
-     .help = "only say what would be removed"},
+    OPTION("keep-last", INT, keep_last, .default_number = 1, .min = 1, .max = 1e9,
+           .help = "number of latest checkpoints to keep"),
+    OPTION("keep-every", INT, keep_every, .min = 0, .max = 1e15, .unit = "steps",
+           .help = "keep also checkpoints whose step this number divides; 0: no others"),
+    OPTION("dry-run", BOOL, dry_run,
+           .help = "print which checkpoints would be removed, and remove none"),
 };
 #define SECTION(rows_)                                                                       \
     {                                                                                        \
         .name = "flags", .rows = SHOALI_ROWS(rows_), .struct_bytes = sizeof(struct options), \
-        .given_offset = O(given)                                                             \
+        .given_offset = offsetof(struct options, given)                                      \
     }
 static const struct shoali_section verify_section = SECTION(verify_rows);
 static const struct shoali_section show_section = SECTION(show_rows);
@@ -111,13 +87,11 @@ static const struct verb {
     int (*run)(const char *dir, const struct options *options);
     const struct shoali_section *section; /* NULL: no flags */
 } verbs[] = {
-    {"verify", "read every byte and compare all checksums: 1 when one is wrong, and where", verify,
+    {"verify", "read every byte and compare all checksums; names each mismatch", verify,
      &verify_section},
-    {"list", "steps, sizes, what saves that died have left", list, NULL},
-    {"show", "what a manifest says: numbers of the training, model, kinds, sizes", show,
-     &show_section},
-    {"prune", "remove old ones: those named global_stepN that nothing below keeps", prune,
-     &prune_section},
+    {"list", "list steps, sizes and leftover files of interrupted saves", list, NULL},
+    {"show", "print a manifest: training state, model, kinds of data, sizes", show, &show_section},
+    {"prune", "remove old checkpoints named global_stepN", prune, &prune_section},
 };
 enum { VERBS = sizeof verbs / sizeof verbs[0] };
 
@@ -126,7 +100,7 @@ enum { VERBS = sizeof verbs / sizeof verbs[0] };
 static void print_help(void)
 {
     puts("usage: shoal checkpoint verify|list|show|prune DIR [flags]\n\n"
-         "Looks after the checkpoints in a folder that --save was given.\n");
+         "Manages the checkpoints in DIR, the folder given to --save of `shoal pretrain`.\n");
     for (int i = 0; i < VERBS; i++) {
         struct shoali_str text = {0};
         printf("  %-7s %s\n", verbs[i].name, verbs[i].summary);
@@ -134,17 +108,20 @@ static void print_help(void)
         const struct shoali_flags table = {verbs[i].section, &none};
         const struct shoali_flag_args args = {
             .command = "shoal checkpoint", .tables = &table, .table_count = 1};
-        if (verbs[i].section)
-            shoali_flags_help(&args, &text);
+        if (verbs[i].section) {
+            const shoal_status status = shoali_flags_help(&args, &text);
+            SHOAL_ASSERT(status == SHOAL_OK); /* no group is asked for */
+        }
         fputs(shoali_str_get(&text), stdout);
         puts("");
         shoali_str_fini(&text);
     }
-    puts("What `latest` names stays, and so does what is of a later step, what does not verify, "
-         "and\n"
-         "every tag that is not global_stepN.\n\n"
-         "Exit codes: 0; 1 damaged, or the folder cannot be read; 2 wrong usage, no such "
-         "checkpoint.");
+    puts("`prune` keeps the checkpoint named by `latest`, checkpoints of later steps, "
+         "checkpoints that fail\n"
+         "verification, and every checkpoint with another name than global_stepN.\n\n"
+         "Exit codes: 0 success; 1 damaged checkpoint, or the folder cannot be read; 2 wrong "
+         "usage, or no\n"
+         "such checkpoint.");
 }
 
 static const struct verb *find_verb(const char *name)
@@ -156,8 +133,10 @@ static const struct verb *find_verb(const char *name)
             return &verbs[i];
     }
     const char *nearest = shoali_nearest(name, names, VERBS);
-    fprintf(stderr, "shoal checkpoint: there is no \"%s\"%s%s%s: verify, list, show, prune\n", name,
-            nearest ? "; nearest is \"" : "", nearest ? nearest : "", nearest ? "\"" : "");
+    fprintf(stderr,
+            "shoal checkpoint: unknown command \"%s\"%s%s%s; the commands are verify, "
+            "list, show, prune\n",
+            name, nearest ? "; nearest is \"" : "", nearest ? nearest : "", nearest ? "\"" : "");
     return NULL;
 }
 
@@ -191,7 +170,7 @@ done:
 
 int tool_checkpoint(int argc, char **argv)
 {
-    if (argc < 2 || tool_wants_help(argc, argv)) {
+    if (argc < 2 || tool_wants_help(argc, argv, NULL)) {
         print_help();
         const int code = tool_flush();
         return argc < 2 ? 2 : code;

@@ -8,12 +8,12 @@
 
 static const char usage[] =
     "usage: shoal diff [--rounding] RUN_A RUN_B\n\n"
-    "Names the first step and tensor in which two runs differ, and says whether rounding explains\n"
-    "it. A run is the folder given to --save, or a hashes.jsonl; train with \"hashes\": true in "
-    "the\n"
-    "configuration. Folders without hashes are compared as checkpoints: DIR (the latest one) or\n"
-    "DIR/TAG, element by element.\n\n"
-    "  --rounding   differences within rounding count as equal\n\n"
+    "Names the first step and tensor in which two runs differ, and whether rounding explains the\n"
+    "difference. A run is a folder given to --save, or a hashes.jsonl file. Train with\n"
+    "\"hashes\": true in the configuration. Folders without hashes are compared as checkpoints,\n"
+    "element by element: DIR (the latest one) or DIR/TAG. Of Hugging Face folders and checkpoints\n"
+    "of DeepSpeed the weights are compared, as fp32.\n\n"
+    "  --rounding   count differences within rounding as equal\n\n"
     "Exit codes: 0 equal, 1 different, 2 wrong usage, nothing that can be compared, or\n"
     "the answer cannot be written.";
 
@@ -23,7 +23,7 @@ int tool_diff(int argc, char **argv)
     int count = 0, rounding = 0;
     char *text = NULL;
     shoal_diff_verdict verdict;
-    if (tool_wants_help(argc, argv)) {
+    if (tool_wants_help(argc, argv, NULL)) {
         puts(usage);
         return tool_flush();
     }
@@ -31,7 +31,7 @@ int tool_diff(int argc, char **argv)
         if (strcmp(argv[i], "--rounding") == 0) {
             rounding = 1;
         } else if (argv[i][0] == '-' && argv[i][1] == '-') {
-            fprintf(stderr, "shoal diff: there is no flag %s\n", argv[i]);
+            fprintf(stderr, "shoal diff: unknown flag %s; see shoal diff --help\n", argv[i]);
             return 2;
         } else {
             if (count < 2)
@@ -40,7 +40,7 @@ int tool_diff(int argc, char **argv)
         }
     }
     if (count != 2) {
-        fprintf(stderr, "shoal diff: give two runs, got %d; shoal diff --help\n", count);
+        fprintf(stderr, "shoal diff: give two runs, got %d; see shoal diff --help\n", count);
         return 2;
     }
     shoal_status status = shoal_diff(runs[0], runs[1], &text, &verdict);

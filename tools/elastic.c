@@ -1,10 +1,9 @@
 /* shoal elastic -c FILE [-w WORLD] */
+#include "flags/flags.h"
 #include "tool.h"
 
 #include "base/config_table.h"
 #include "shoal/elasticity.h"
-
-#include "base/str.h"
 
 #include <stdio.h>
 
@@ -19,7 +18,7 @@ static const struct shoali_option rows[] = {
      .type = SHOALI_STRING,
      .offset = offsetof(struct elastic_options, config),
      .flags = SHOALI_OPTION_REQUIRED,
-     .help = "the ds_config.json whose section elasticity is meant"},
+     .help = "JSON configuration with a section elasticity"},
     {.key = "world-size",
      .alias = "w",
      .type = SHOALI_INT,
@@ -27,7 +26,7 @@ static const struct shoali_option rows[] = {
      .min = 0,
      .max = 1e9,
      .unit = "ranks",
-     .help = "the ranks of a job, for which the micro-batch is shown, too; 0: none"},
+     .help = "number of ranks of a job, whose micro-batch is shown too; 0: none"},
 };
 static const struct shoali_section section = {
     .name = "elastic",
@@ -38,18 +37,10 @@ static const struct shoali_section section = {
     .given_offset = offsetof(struct elastic_options, given),
 };
 
-static int show_help(const struct shoali_flag_args *flags)
-{
-    struct shoali_str text = {0};
-    shoali_str_append(&text, "usage: shoal elastic -c FILE [-w WORLD]\n\n"
-                             "Shows what the section elasticity of a configuration comes to: the "
-                             "batch, the numbers of ranks\nthat can divide it, and how they do. "
-                             "DeepSpeed's ds_elastic.\n\n");
-    shoali_flags_help(flags, &text);
-    fputs(shoali_str_get(&text), stdout);
-    shoali_str_fini(&text);
-    return tool_flush();
-}
+static const char usage[] =
+    "usage: shoal elastic -c FILE [-w WORLD]\n\n"
+    "Shows the batch that the section elasticity of a configuration chooses, the numbers of ranks\n"
+    "that can share it, and the micro-batch of each number. It is DeepSpeed's ds_elastic.\n\n";
 
 int tool_elastic(int argc, char **argv)
 {
@@ -58,15 +49,18 @@ int tool_elastic(int argc, char **argv)
     struct elastic_options options;
     struct shoali_arena arena;
     const struct shoali_flags table = {&section, &options};
+    struct shoali_help help = {0};
     const struct shoali_flag_args flags = {
-        .command = "shoal elastic", .tables = &table, .table_count = 1};
-    if (tool_wants_help(argc, argv))
-        return show_help(&flags);
+        .command = "shoal elastic", .tables = &table, .table_count = 1, .help = &help};
     shoali_arena_init(&arena);
+    if (tool_wants_help(argc, argv, &help)) {
+        status = tool_print_flags(usage, &flags);
+        goto done;
+    }
     SHOAL_TRY(status, shoali_config_defaults(&section, &options, &arena), done);
     SHOAL_TRY(status, shoali_flags_parse(&flags, argc, argv, &arena, NULL), done);
     SHOAL_TRY(status, shoal_elasticity_describe(options.config, options.world_size, &text), done);
 done:
     shoali_arena_fini(&arena);
-    return status < 0 ? tool_fail(status) : tool_print(text);
+    return status < 0 ? tool_fail(status) : text ? tool_print(text) : tool_flush();
 }

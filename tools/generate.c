@@ -1,8 +1,9 @@
 /* shoal generate: text from a checkpoint, or from a folder of weights that others have written. */
+#include "flags/flags.h"
 #include "tool.h"
 
 #include "base/str.h"
-#include "mesh_flags.h"
+#include "flags/mesh.h"
 #include "shoal/inference.h"
 
 #include <errno.h>
@@ -11,95 +12,77 @@
 #include <string.h>
 
 struct generate_options {
-    const char *load, *load_tag, *prompt, *print_logits;
+    const char *load, *load_tag, *model_config, *prompt, *print_logits;
     struct shoali_ints prompt_tokens;
-    bool print_tokens;
+    bool print_tokens, ignore_eos, no_bos, allow_unknown_config_keys;
     int32_t dtype;
     int64_t num_tokens, top_k, seed, threads, local_rank;
     double temperature;
     struct mesh_flags mesh;
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
-#define O(member) offsetof(struct generate_options, member)
+#define OPTION(key, type, member, ...) \
+    SHOALI_OPTION(struct generate_options, key, type, member, __VA_ARGS__)
 static const char *const dtypes[] = {"auto", "fp32", "bf16", "fp16", NULL};
 static const struct shoali_option rows[] = {
-    {.key = "load",
-     .type = SHOALI_STRING,
-     .offset = O(load),
-     .flags = SHOALI_OPTION_REQUIRED,
-     .help = "folder with checkpoints of `shoal pretrain`, or with config.json and "
-             "model.safetensors as the Hugging Face Hub has them"},
-    {.key = "load-tag",
-     .type = SHOALI_STRING,
-     .offset = O(load_tag),
-     .help = "the checkpoint of that folder; default: the latest"},
-    {.key = "prompt",
-     .type = SHOALI_STRING,
-     .offset = O(prompt),
-     .default_text = "\n",
-     .help = "text to continue; - reads standard input"},
-    {.key = "prompt-tokens",
-     .type = SHOALI_INTS,
-     .offset = O(prompt_tokens),
-     .help = "token numbers to continue, as 1,5,9; instead of --prompt"},
-    {.key = "print-tokens",
-     .type = SHOALI_BOOL,
-     .offset = O(print_tokens),
-     .help = "write token numbers, as --prompt-tokens takes them, instead of text"},
-    {.key = "print-logits",
-     .type = SHOALI_STRING,
-     .offset = O(print_logits),
-     .help = "write logits into this file (.npy, float32): a row for each token that the model has "
-             "read, and a column for each token that may follow it"},
-    {.key = "num-tokens",
-     .type = SHOALI_INT,
-     .offset = O(num_tokens),
-     .default_number = 300,
-     .min = 0,
-     .max = 1e9,
-     .help = "tokens to write"},
-    {.key = "temperature",
-     .type = SHOALI_FLOAT,
-     .offset = O(temperature),
-     .default_number = 1.0,
-     .min = 0,
-     .max = 1e6,
-     .help = "below 1: likelier tokens gain; 0: always the likeliest"},
-    {.key = "top-k",
-     .type = SHOALI_INT,
-     .offset = O(top_k),
-     .min = 0,
-     .max = 1e9,
-     .help = "draw among the k likeliest tokens; 0: all, 1: always the likeliest"},
-    {.key = "seed",
-     .type = SHOALI_INT,
-     .offset = O(seed),
-     .default_number = 1234,
-     .min = 0,
-     .max = 1e15,
-     .help = "of the draws"},
-    {.key = "dtype",
-     .type = SHOALI_ENUM,
-     .offset = O(dtype),
-     .choices = dtypes,
-     .help = "what is computed in; auto: as the checkpoint's weights, or as config.json says"},
-    {.key = "threads",
-     .type = SHOALI_INT,
-     .offset = O(threads),
-     .min = 0,
-     .max = 4096,
-     .help = "0: all cores"},
-    {.key = "local_rank",
-     .type = SHOALI_INT,
-     .offset = O(local_rank),
-     .default_number = -1,
-     .flags = SHOALI_OPTION_HIDDEN,
-     .help = "given by launchers; ignored"},
+    OPTION("load", STRING, load, .flags = SHOALI_OPTION_REQUIRED,
+           .help = "folder of checkpoints of `shoal pretrain`, a Hugging Face folder (config.json, "
+                   "model.safetensors), or a checkpoint of DeepSpeed"),
+    OPTION("load-tag", STRING, load_tag,
+           .help = "name of the checkpoint in --load; default: the latest"),
+    OPTION("model-config", STRING, model_config,
+           .help = "folder with config.json and tokenizer of the model, where --load is a "
+                   "checkpoint of DeepSpeed or a folder of weights without them"),
+    OPTION("allow-unknown-config-keys", BOOL, allow_unknown_config_keys,
+           .help = "ignore keys of config.json that are not known, with a warning; without it they "
+                   "are errors, because they may change what the model computes"),
+    OPTION("prompt", STRING, prompt, .default_text = "\n",
+           .help = "text to continue; -: read it from standard input"),
+    OPTION("prompt-tokens", INTS, prompt_tokens,
+           .help = "tokens to continue, as numbers such as 1,5,9; replaces --prompt"),
+    OPTION("no-bos", BOOL, no_bos,
+           .help = "leave out the tokens that the tokenizer puts in front of a text, such as <s>"),
+    OPTION("print-tokens", BOOL, print_tokens,
+           .help = "print token numbers, in the form of --prompt-tokens, instead of text"),
+    OPTION("print-logits", STRING, print_logits,
+           .help =
+               "file for the logits (.npy, float32): a row for each token that the model read, a "
+               "column for each token of the vocabulary"),
+    OPTION("num-tokens", INT, num_tokens, .default_number = 300, .min = 0, .max = 1e9,
+           .help = "number of tokens to generate; fewer when a token ends the text"),
+    OPTION("ignore-eos", BOOL, ignore_eos,
+           .help =
+               "continue after a token that ends a text (eos_token_id of generation_config.json or "
+               "config.json, else the tokenizer's)"),
+    OPTION("temperature", FLOAT, temperature, .default_number = 1.0, .min = 0, .max = 1e6,
+           .help =
+               "sampling temperature; below 1: favour likely tokens; 0: always take the likeliest "
+               "token"),
+    OPTION("top-k", INT, top_k, .min = 0, .max = 1e9,
+           .help =
+               "number of likeliest tokens to sample from; 0: all; 1: always take the likeliest "
+               "token"),
+    OPTION("seed", INT, seed, .default_number = 1234, .min = 0, .max = 1e15,
+           .help = "seed of the sampling"),
+    OPTION(
+        "dtype", ENUM, dtype, .choices = dtypes,
+        .help =
+            "data type to compute in; auto: as the checkpoint's weights, or as config.json says"),
+    OPTION("threads", INT, threads, .min = 0, .max = 4096,
+           .help = "number of threads; 0: one per core"),
+    OPTION("local_rank", INT, local_rank, .default_number = -1, .flags = SHOALI_OPTION_HIDDEN,
+           .help = "given by launchers; ignored"),
 };
 static const struct shoali_section section = {.name = "generate",
                                               .rows = SHOALI_ROWS(rows),
                                               .struct_bytes = sizeof(struct generate_options),
-                                              .given_offset = O(given)};
+                                              .given_offset =
+                                                  offsetof(struct generate_options, given)};
+
+static const char usage[] =
+    "usage: [shoal run --num_gpus N] shoal generate --load DIR [flags]\n\n"
+    "Writes a continuation of a prompt. Ranks of `shoal run` share the matrices\n"
+    "(--tensor-model-parallel-size N).\n\n";
 
 static shoal_status parse(struct generate_options *options, int argc, char **argv,
                           struct shoali_arena *arena)
@@ -109,18 +92,12 @@ static shoal_status parse(struct generate_options *options, int argc, char **arg
     SHOAL_TRY(status, shoali_config_defaults(&mesh_tensor_section, &options->mesh, arena), done);
     const struct shoali_flags tables[] = {{&section, options},
                                           {&mesh_tensor_section, &options->mesh}};
+    struct shoali_help help = {0};
     const struct shoali_flag_args args = {
-        .command = "shoal generate", .tables = tables, .table_count = 2};
+        .command = "shoal generate", .tables = tables, .table_count = 2, .help = &help};
     status = shoali_flags_parse(&args, argc, argv, arena, NULL);
-    if (status == SHOAL_END) {
-        struct shoali_str text = {0};
-        shoali_flags_help(&args, &text);
-        printf("usage: [shoal run --num_gpus N] shoal generate --load DIR [flags]\n\n"
-               "Writes a continuation of a prompt. Ranks of `shoal run` share the matrices "
-               "(--tensor-model-parallel-size N).\n\n%s",
-               shoali_str_get(&text));
-        shoali_str_fini(&text);
-    }
+    if (status == SHOAL_END)
+        status = tool_print_flags(usage, &args);
 done:
     return status;
 }
@@ -131,7 +108,7 @@ static shoal_status read_prompt(const struct generate_options *options, struct s
     size_t bytes;
     if (options->prompt_tokens.count && shoali_config_given(&section, options, "prompt"))
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "--prompt and --prompt-tokens exclude each other: give one of both");
+                          "--prompt and --prompt-tokens exclude each other: give one of them");
     if (options->prompt_tokens.count)
         return SHOAL_OK;
     if (strcmp(options->prompt, "-") != 0) {
@@ -152,6 +129,8 @@ struct printing {
     int32_t last;                     /* -1: none */
     int32_t *token;                   /* prompt and what came, owned */
     int64_t count, prompt_count;
+    const int32_t *end_tokens; /* numbers, but no text */
+    int32_t end_count;
     bool silent; /* another rank writes the same */
 };
 
@@ -194,15 +173,21 @@ static shoal_status print_token(void *user, int32_t token)
 {
     shoal_status status = SHOAL_OK;
     struct printing *printing = user;
-    if (printing->tokenizer && !printing->silent)
+    bool ends = false;
+    for (int32_t i = 0; i < printing->end_count; i++)
+        ends = ends || printing->end_tokens[i] == token;
+    if (printing->tokenizer && !printing->silent && !ends)
         SHOAL_TRY(status, print_text(printing, token), done);
-    else if (!printing->silent && (printf(",%d", (int)token) < 0 || fflush(stdout) == EOF))
+    else if (!printing->tokenizer && !printing->silent &&
+             (printf(",%d", (int)token) < 0 || fflush(stdout) == EOF))
         status = SHOAL_FAIL(SHOAL_EIO, "cannot write to standard output");
     printing->last = token;
     printing->token[printing->count++] = token;
 done:
     return status;
 }
+
+enum { FRONT_MAX = 8 };
 
 /* Room for the prompt and for what follows it. */
 static shoal_status make_room(struct printing *printing, int64_t prompt_count, int64_t num_tokens)
@@ -214,19 +199,50 @@ static shoal_status make_room(struct printing *printing, int64_t prompt_count, i
                                         (long long)(prompt_count + num_tokens));
 }
 
+/* What a tokenizer's post-processor puts in front of a text, such as <s>. It may put tokens behind
+ * one too, which are left out: the text goes on. A text of one token shows both. */
+static shoal_status find_front(const shoal_tokenizer *tokenizer, int32_t front[FRONT_MAX],
+                               int64_t *count)
+{
+    shoal_status status;
+    static const int32_t probes[] = {0, 1}; /* one of them is not what stands in front */
+    int32_t both[2][2 * FRONT_MAX];
+    int64_t counts[2];
+    *count = 0;
+    for (int i = 0; i < 2; i++)
+        SHOAL_TRY(status,
+                  shoal_tokenizer_post_process(tokenizer, &probes[i], 1, both[i], 2 * FRONT_MAX,
+                                               &counts[i]),
+                  done);
+    if (counts[0] != counts[1] || counts[0] > FRONT_MAX)
+        return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                          "the tokenizer puts more than %d tokens around a text: give --no-bos",
+                          FRONT_MAX - 1);
+    while (*count < counts[0] && both[0][*count] == both[1][*count]) {
+        front[*count] = both[0][*count];
+        ++*count;
+    }
+done:
+    return status;
+}
+
 static shoal_status encode(const struct generate_options *options, const shoal_tokenizer *tokenizer,
                            const struct shoali_str *prompt, struct printing *printing)
 {
     shoal_status status;
-    int64_t count;
+    int64_t count, before = 0;
+    int32_t front[FRONT_MAX];
     const char *text = shoali_str_get(prompt);
+    if (!options->no_bos)
+        SHOAL_TRY(status, find_front(tokenizer, front, &before), done);
     SHOAL_TRY(status, shoal_tokenizer_encode(tokenizer, text, prompt->length, NULL, 0, &count),
               done);
-    SHOAL_TRY(status, make_room(printing, count, options->num_tokens), done);
-    SHOAL_TRY(
-        status,
-        shoal_tokenizer_encode(tokenizer, text, prompt->length, printing->token, count, &count),
-        done);
+    SHOAL_TRY(status, make_room(printing, before + count, options->num_tokens), done);
+    memcpy(printing->token, front, (size_t)before * sizeof *front);
+    SHOAL_TRY(status,
+              shoal_tokenizer_encode(tokenizer, text, prompt->length, printing->token + before,
+                                     count, &count),
+              done);
 done:
     return status;
 }
@@ -238,7 +254,7 @@ static shoal_status take_numbers(const struct generate_options *options, struct 
     SHOAL_TRY(status, make_room(printing, given->count, options->num_tokens), done);
     for (int32_t i = 0; i < given->count; i++) {
         if (given->value[i] < 0 || given->value[i] > INT32_MAX)
-            return SHOAL_FAIL(SHOAL_EINVAL, "--prompt-tokens: %lld is no token's number",
+            return SHOAL_FAIL(SHOAL_EINVAL, "--prompt-tokens: %lld is not a token number",
                               (long long)given->value[i]);
         printing->token[i] = (int32_t)given->value[i];
     }
@@ -369,6 +385,8 @@ static shoal_status generate(const struct generate_options *options, shoal_gener
     SHOAL_TRY(status, take_prompt(options, shoal_generator_tokenizer(generator), prompt, printing),
               done);
     SHOAL_TRY(status, print_prompt(options, prompt, printing), done);
+    if (!options->ignore_eos)
+        printing->end_tokens = shoal_generator_end_tokens(generator, &printing->end_count);
     SHOAL_TRY(status,
               shoal_generate(generator,
                              &(shoal_sample_args){.prompt = printing->token,
@@ -376,7 +394,9 @@ static shoal_status generate(const struct generate_options *options, shoal_gener
                                                   .num_tokens = options->num_tokens,
                                                   .temperature = options->temperature,
                                                   .top_k = options->top_k,
-                                                  .seed = (uint64_t)options->seed},
+                                                  .seed = (uint64_t)options->seed,
+                                                  .end_tokens = printing->end_tokens,
+                                                  .end_count = printing->end_count},
                              print_token, printing),
               done);
     if (!printing->silent)
@@ -408,8 +428,8 @@ static shoal_status open_ranks(const struct generate_options *options, shoal_gro
     const int32_t ranks = shoal_comm_size(*group);
     if (ranks != tensor)
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "--tensor-model-parallel-size %lld: there %s %d rank%s; start as many as "
-                          "share the matrices: shoal run --num_gpus %lld shoal generate ...",
+                          "--tensor-model-parallel-size %lld: there %s %d rank%s; start one per "
+                          "shard: shoal run --num_gpus %lld shoal generate ...",
                           (long long)tensor, ranks == 1 ? "is" : "are", (int)ranks,
                           ranks == 1 ? "" : "s", (long long)tensor);
     SHOAL_TRY(status, mesh_flags_open(&options->mesh, *group, 1, 0, mesh), done);
@@ -464,6 +484,8 @@ int tool_generate(int argc, char **argv)
               shoal_generator_create(
                   &(shoal_generator_args){.load = options.load,
                                           .tag = options.load_tag,
+                                          .model_config = options.model_config,
+                                          .allow_unknown_keys = options.allow_unknown_config_keys,
                                           .threads = (int32_t)options.threads,
                                           .max_length = longest_text(&options, &prompt),
                                           .dtype = options.dtype ? dtypes[options.dtype] : NULL,

@@ -8,15 +8,15 @@
 
 static const char usage[] =
     "usage: shoal inspect FILE|DIR [--tensor PATTERN] [--statistics] [--json]\n\n"
-    "Shows what is inside: tensors with types, shapes and sizes, and the other values of a file.\n"
-    "Reads safetensors, PyTorch's .pt and .bin (also from before 1.6), pickles, .npy and .npz,\n"
-    "checkpoints of Shoal and of DeepSpeed, folders of the Hugging Face Hub, data files\n"
-    "(PREFIX, PREFIX.bin or PREFIX.idx) and tokenizers. Nothing in a file is executed: what\n"
-    "unpickling would import is listed.\n\n"
-    "  --tensor PATTERN   only tensors whose names match, as in a shell: *, ?, [a-c]\n"
-    "  --statistics       reads the numbers: min, max, mean, standard deviation, how many are\n"
-    "                     zero, NaN, infinite; min to std are of the finite ones\n"
-    "  --json             one line of JSON";
+    "Shows the contents of a file or folder: tensors with types, shapes and sizes, and other\n"
+    "values. Reads safetensors, PyTorch's .pt and .bin (the format before 1.6 too), pickles, .npy\n"
+    "and .npz, checkpoints of Shoal and of DeepSpeed, Hugging Face folders, data files (PREFIX,\n"
+    "PREFIX.bin or PREFIX.idx) and tokenizers. Nothing in a file is executed: the names that\n"
+    "unpickling would import are listed.\n\n"
+    "  --tensor PATTERN   show only tensors whose names match a shell pattern: *, ?, [a-c]\n"
+    "  --statistics       compute min, max, mean and standard deviation of the finite numbers,\n"
+    "                     and count zeros, NaNs and infinities\n"
+    "  --json             print one line of JSON";
 
 /* The value of --tensor; NULL: another flag. *at goes behind it. */
 static const char *take_pattern(int argc, char **argv, int *at)
@@ -33,7 +33,7 @@ int tool_inspect(int argc, char **argv)
     const char *path = NULL, *pattern = NULL;
     char *text = NULL;
     unsigned flags = 0;
-    if (tool_wants_help(argc, argv)) {
+    if (tool_wants_help(argc, argv, NULL)) {
         puts(usage);
         return tool_flush();
     }
@@ -46,10 +46,11 @@ int tool_inspect(int argc, char **argv)
         } else if (strcmp(argv[i], "--json") == 0) {
             flags |= SHOAL_INSPECT_JSON;
         } else if (strcmp(argv[i], "--tensor") == 0) {
-            fprintf(stderr, "shoal inspect: --tensor PATTERN: the pattern is missing\n");
+            fprintf(stderr, "shoal inspect: --tensor needs a value: give a pattern of names, "
+                            "such as '*.weight'\n");
             return 2;
         } else if (argv[i][0] == '-' && argv[i][1] == '-') {
-            fprintf(stderr, "shoal inspect: there is no flag %s; shoal inspect --help\n", argv[i]);
+            fprintf(stderr, "shoal inspect: unknown flag %s; see shoal inspect --help\n", argv[i]);
             return 2;
         } else if (path) {
             fprintf(stderr, "shoal inspect: give one file or folder, got %s and %s\n", path,
@@ -60,7 +61,7 @@ int tool_inspect(int argc, char **argv)
         }
     }
     if (!path) {
-        fprintf(stderr, "shoal inspect: give a file or folder; shoal inspect --help\n");
+        fprintf(stderr, "shoal inspect: give a file or folder; see shoal inspect --help\n");
         return 2;
     }
     const shoal_status status = shoal_inspect(path, pattern, flags, &text);

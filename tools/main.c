@@ -20,23 +20,23 @@
 enum { TOOLS_MAX = 64 };
 
 static const struct tool tools[] = {
-    {"run", "start a program on several ranks, of this machine or of several hosts", tool_run},
+    {"run", "start a program on several ranks, on this machine or on several hosts", tool_run},
     {"pretrain", "train a model on text or data files", tool_pretrain},
-    {"preprocess", "make data files of JSON lines", tool_preprocess},
-    {"plan", "say what a training will need: memory, messages, time", tool_plan},
-    {"generate", "write text with a trained model", tool_generate},
-    {"convert", "write a model for other programs: names, type, sizes of files", tool_convert},
-    {"diff", "find where two runs, or two checkpoints, differ", tool_diff},
-    {"inspect", "show what is inside of a file or folder: tensors, checkpoints, data",
-     tool_inspect},
+    {"preprocess", "make data files from JSON lines", tool_preprocess},
+    {"plan", "predict memory, communication and time of a training", tool_plan},
+    {"generate", "generate text with a trained model", tool_generate},
+    {"convert", "convert a model for transformers or DeepSpeed", tool_convert},
+    {"diff", "find the first difference of two runs or two checkpoints", tool_diff},
+    {"inspect", "show the contents of a file or folder: tensors, checkpoints, data", tool_inspect},
     {"checkpoint", "verify, list, show and prune checkpoints", tool_checkpoint},
-    {"bench", "measure a part or the whole against the machine's limit", tool_bench},
+    {"bench", "measure parts of a training against the machine's limits", tool_bench},
     {"tune", "find the fastest settings for this machine", tool_tune},
-    {"elastic", "show which numbers of ranks a configuration allows", tool_elastic},
-    {"tokenizer", "train a tokenizer, encode, decode, look into one", tool_tokenizer},
-    {"top", "show what the ranks of a running job do, and which one the others wait for", tool_top},
-    {"report", "show what this build finds on this machine", tool_report},
-    {"help", "show help for a subcommand, or the configuration file (help config)", tool_help},
+    {"elastic", "show which numbers of ranks an elastic configuration allows", tool_elastic},
+    {"tokenizer", "train or inspect a tokenizer; encode and decode text", tool_tokenizer},
+    {"top", "show what the ranks of a running job do, and the straggler", tool_top},
+    {"plot", "draw loss and other numbers of runs as a picture", tool_plot},
+    {"report", "show version, machine, devices, communication and kernels", tool_report},
+    {"help", "show help of a subcommand, or of the configuration file (help config)", tool_help},
 };
 
 const struct tool *tool_table(size_t *count)
@@ -45,21 +45,42 @@ const struct tool *tool_table(size_t *count)
     return tools;
 }
 
+/* What this build lacks, and the switch that left it out: from tools/CMakeLists.txt. */
+static const char *const absent[][2] = {SHOAL_ABSENT_TOOLS{NULL, NULL}};
+
+static bool say_absent(const char *name)
+{
+    for (size_t i = 0; absent[i][0]; i++)
+        if (strcmp(absent[i][0], name) == 0) {
+            fprintf(stderr, "shoal: this build has no `%s`: it was configured with %s=OFF\n", name,
+                    absent[i][1]);
+            return true;
+        }
+    return false;
+}
+
 const struct tool *tool_find(const char *name)
 {
     const char *names[TOOLS_MAX];
-    size_t count;
-    const struct tool *table = tool_table(&count);
-    for (size_t i = 0; i < count; i++) {
-        names[i] = table[i].name;
-        if (strcmp(name, names[i]) == 0)
+    size_t all, count = 0;
+    const struct tool *table = tool_table(&all);
+    for (size_t i = 0; i < all; i++) {
+        if (!table[i].run)
+            continue;
+        names[count++] = table[i].name;
+        if (strcmp(name, table[i].name) == 0)
             return &table[i];
     }
+    if (say_absent(name))
+        return NULL;
     const char *nearest = shoali_nearest(name, names, count);
     fprintf(stderr, "shoal: there is no subcommand \"%s\"", name);
     if (nearest)
         fprintf(stderr, "; nearest is \"%s\"", nearest);
-    fprintf(stderr, "\nshoal help lists them\n");
+    for (size_t i = 0; !nearest && i < count; i++)
+        fprintf(stderr, "%s%s", i ? ", " : "; there are: ", names[i]);
+    fprintf(stderr, "\n"
+                    "see shoal help\n");
     return NULL;
 }
 
@@ -83,7 +104,7 @@ static bool is_of_another(shoal_status status, int64_t rank)
            (sscanf(shoal_error_message(), "rank %d could not ", &failed) == 1 && failed != rank);
 }
 
-/* Every rank finds a user's mistake and numbers that went wrong, and all others hear of a failing
+/* Every rank finds a user's mistake and numbers that went wrong, and all others learn of a failing
  * one: one sentence is enough. So rank 0, or the one that failed, speaks at once; the rest wait
  * until the launcher ends them, and speak when nobody does. */
 int tool_fail_of_ranks(shoal_status status, const shoal_mesh *mesh)
@@ -91,7 +112,9 @@ int tool_fail_of_ranks(shoal_status status, const shoal_mesh *mesh)
     char place[80] = "";
     const struct shoali_started job = shoali_started_get();
     const bool first = job.rank <= 0, alone = job.rank < 0;
-    const bool alike = shoal_status_exit_code(status) == 2 || status == SHOAL_ENUMERIC;
+    /* without a mesh all have only read the same files */
+    const bool file = !mesh && (status == SHOAL_ECORRUPT || status == SHOAL_EIO);
+    const bool alike = file || shoal_status_exit_code(status) == 2 || status == SHOAL_ENUMERIC;
     if (!is_of_another(status, job.rank) && (first || !alike))
         return tool_fail(status);
     if (!alone && nanosleep(&(struct timespec){.tv_sec = 1}, NULL) != 0)
@@ -103,7 +126,7 @@ int tool_fail_of_ranks(shoal_status status, const shoal_mesh *mesh)
                                                  *place ? " (" : "", place, *place ? ")" : ""));
 }
 
-/* Standard output is a pipe that nobody reads any more. Where SIGPIPE is ignored it ends nobody, so
+/* Standard output is a pipe without a reader. Where SIGPIPE is ignored it ends nobody, so
  * the exit code is given that it would have left. */
 static bool reader_left(void)
 {
@@ -132,12 +155,26 @@ int tool_print(char *text)
     return tool_flush();
 }
 
-int tool_wants_help(int argc, char **argv)
+int tool_write(const char *path, char *text)
 {
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-            return 1;
-    return 0;
+    const shoal_status status = shoali_write_file_atomic(path, text, strlen(text));
+    free(text);
+    if (status < 0)
+        fprintf(stderr, "shoal: -o %s: name a file in a folder that can be written and has room\n",
+                shoal_error_message());
+    return status < 0 ? 2 : 0;
+}
+
+const char *tool_take_value(int argc, char **argv, int *at, const char *flag)
+{
+    const size_t bytes = strlen(flag);
+    if (strncmp(argv[*at], flag, bytes) != 0)
+        return NULL;
+    if (argv[*at][bytes] == '=')
+        return argv[*at] + bytes + 1;
+    if (argv[*at][bytes] != '\0')
+        return NULL;
+    return *at + 1 < argc ? argv[++*at] : "";
 }
 
 int tool_no_arguments(int argc, char **argv)
@@ -159,9 +196,26 @@ static void hold_standard_streams(void)
         (void)close(fd);
 }
 
+/* `shoal run`, `deepspeed --no_python` and torch.distributed.launch put it between a program and
+ * its arguments: --local_rank=N, --local-rank=N, or two words. LOCAL_RANK has the number, too. */
+static void drop_local_rank(int *argc, char **argv)
+{
+    int64_t number;
+    const char *word = *argc > 1 ? argv[1] : "";
+    const bool is_it =
+        strncmp(word, "--local_rank", 12) == 0 || strncmp(word, "--local-rank", 12) == 0;
+    const int words = is_it && word[12] == '\0' && *argc > 2 ? 2 : 1;
+    const char *value = words == 2 ? argv[2] : is_it && word[12] == '=' ? word + 13 : "";
+    if (!is_it || !shoali_parse_i64(value, &number))
+        return;
+    memmove(argv + 1, argv + 1 + words, (size_t)(*argc - words) * sizeof *argv);
+    *argc -= words;
+}
+
 int main(int argc, char **argv)
 {
     hold_standard_streams();
+    drop_local_rank(&argc, argv);
     if (argc < 2) {
         tool_help(1, argv);
         return 2;
@@ -170,7 +224,7 @@ int main(int argc, char **argv)
         printf("shoal %s\n", shoal_version());
         return tool_flush();
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+    if (tool_wants_help(2, argv, NULL))
         return tool_help(1, argv);
     const struct tool *tool = tool_find(argv[1]);
     if (!tool)
@@ -179,6 +233,8 @@ int main(int argc, char **argv)
      * inherit this, choose for themselves. */
     if (tool->run != tool_run)
         signal(SIGXFSZ, SIG_IGN);
-    const shoal_status status = shoal_log_configure(NULL, NULL, NULL); /* SHOAL_LOG */
+    shoal_status status = shoal_log_configure(NULL, NULL, NULL); /* SHOAL_LOG */
+    if (status >= 0)
+        status = tool_keep_pipes(argc, argv);
     return status < 0 ? tool_fail(status) : tool->run(argc - 1, argv + 1);
 }

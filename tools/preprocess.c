@@ -1,9 +1,9 @@
 /* shoal preprocess: JSON lines to Megatron's data files. */
-#include "tokenizer_flags.h"
+#include "flags/flags.h"
+#include "flags/tokenizer.h"
 #include "tool.h"
 
 #include "base/config_table.h"
-#include "base/str.h"
 #include "shoal/indexed.h"
 #include "shoal/preprocess.h"
 
@@ -19,79 +19,41 @@ struct options {
     struct tokenizer_flags tokenizer;
 };
 
-#define O(member) offsetof(struct options, member)
+#define OPTION(key, type, member, ...) SHOALI_OPTION(struct options, key, type, member, __VA_ARGS__)
 
 static const struct shoali_option rows[] = {
-    {.key = "input",
-     .type = SHOALI_STRINGS,
-     .offset = O(input),
-     .help = "files of JSON lines (.gz: compressed), patterns in quotes, or - for standard input"},
-    {.key = "output-prefix",
-     .type = SHOALI_STRING,
-     .offset = O(output_prefix),
-     .flags = SHOALI_OPTION_REQUIRED,
-     .help = "names the result: PREFIX_KEY_document.bin, .idx and .tokens.json (with "
-             "--split-sentences PREFIX_KEY_sentence...)"},
-    {.key = "json-keys",
-     .type = SHOALI_STRINGS,
-     .offset = O(json_keys),
-     .default_text = "text",
-     .help = "keys of the texts; each becomes files of its own"},
-    {.key = "vocab-size",
-     .type = SHOALI_INT,
-     .offset = O(vocab_size),
-     .min = 0,
-     .max = INT32_MAX,
-     .help = "of NullTokenizer and TikTokenizer"},
-    {.key = "append-eod",
-     .type = SHOALI_BOOL,
-     .offset = O(append_eod),
-     .help = "end each document with a token"},
-    {.key = "eod-id",
-     .type = SHOALI_INT,
-     .offset = O(eod),
-     .default_number = -1,
-     .min = 0,
-     .max = INT32_MAX,
-     .help = "that token, where the tokenizer has none of its own"},
-    {.key = "workers",
-     .type = SHOALI_INT,
-     .offset = O(workers),
-     .min = 0,
-     .max = 1024,
-     .help = "threads that encode; 0: as many as cores. The result is the same"},
-    {.key = "partitions",
-     .type = SHOALI_INT,
-     .offset = O(partitions),
-     .default_number = 1,
-     .min = 1,
-     .max = 1 << 20,
-     .help = "accepted with --keep-sequential-samples, by which the result is the input's order"},
-    {.key = "keep-sequential-samples",
-     .type = SHOALI_BOOL,
-     .offset = O(keep_sequential_samples),
-     .help = "documents stay in the order of the input, as they always do"},
-    {.key = "log-interval",
-     .type = SHOALI_INT,
-     .offset = O(log_interval),
-     .default_number = 1000,
-     .min = 1,
-     .max = 1e15,
-     .unit = "documents",
-     .help = "between two lines of progress on standard error"},
-    {.key = "merge",
-     .type = SHOALI_STRINGS,
-     .offset = O(merge),
-     .help = "instead of --input: prefixes of data files, whose documents PREFIX.bin and .idx will "
-             "hold one after the other"},
-    {.key = "split-sentences",
-     .type = SHOALI_BOOL,
-     .offset = O(split_sentences),
-     .help = "a sequence of each sentence, as BERT's samples need it, instead of each text"},
-    {.key = "keep-newlines",
-     .type = SHOALI_BOOL,
-     .offset = O(keep_newlines),
-     .help = "with --split-sentences: the space behind a sentence belongs to it"},
+    OPTION("input", STRINGS, input,
+           .help =
+               "files of JSON lines (.gz: compressed), quoted patterns of names, or - for standard "
+               "input"),
+    OPTION("output-prefix", STRING, output_prefix, .flags = SHOALI_OPTION_REQUIRED,
+           .help =
+               "prefix of the output files PREFIX_KEY_document.bin, .idx and .tokens.json; with "
+               "--split-sentences PREFIX_KEY_sentence..."),
+    OPTION("json-keys", STRINGS, json_keys, .default_text = "text",
+           .help = "JSON keys of the texts; each key gets its own output files"),
+    OPTION("vocab-size", INT, vocab_size, .min = 1, .max = INT32_MAX,
+           .help = "size of the vocabulary of NullTokenizer and TikTokenizer"),
+    OPTION("append-eod", BOOL, append_eod,
+           .help = "end each document with the end-of-document token"),
+    OPTION("eod-id", INT, eod, .default_number = -1, .min = 0, .max = INT32_MAX,
+           .help = "end-of-document token, for tokenizers that have none"),
+    OPTION("workers", INT, workers, .min = 0, .max = 1024,
+           .help = "threads that encode; 0: one per core; they do not change the output"),
+    OPTION("partitions", INT, partitions, .default_number = 1, .min = 1, .max = 1 << 20,
+           .help = "accepted for compatibility; more than 1 needs --keep-sequential-samples"),
+    OPTION("keep-sequential-samples", BOOL, keep_sequential_samples,
+           .help = "keep documents in the order of the input; always on"),
+    OPTION("log-interval", INT, log_interval, .default_number = 1000, .min = 1, .max = 1e15,
+           .unit = "documents", .help = "documents between progress lines on standard error"),
+    OPTION("merge", STRINGS, merge,
+           .help =
+               "prefixes of data files to concatenate into PREFIX.bin and PREFIX.idx, instead of "
+               "--input"),
+    OPTION("split-sentences", BOOL, split_sentences,
+           .help = "make each sentence a sequence, as BERT's samples need, instead of each text"),
+    OPTION("keep-newlines", BOOL, keep_newlines,
+           .help = "keep the white space after a sentence in that sentence; for --split-sentences"),
     {.key = "lang",
      .type = SHOALI_STRING,
      .state = SHOALI_NOEFFECT,
@@ -101,19 +63,18 @@ static const struct shoali_option rows[] = {
 static const struct shoali_section section = {.name = "preprocess",
                                               .rows = SHOALI_ROWS(rows),
                                               .struct_bytes = sizeof(struct options),
-                                              .given_offset = O(given)};
+                                              .given_offset = offsetof(struct options, given)};
 
 static shoal_status check(const struct options *options)
 {
     if (options->merge.count && options->input.count)
-        return SHOAL_FAIL(SHOAL_EINVAL, "--input and --merge exclude each other: give one of both");
+        return SHOAL_FAIL(SHOAL_EINVAL, "--input and --merge exclude each other: give one of them");
     if (!options->merge.count && !options->input.count)
         return SHOAL_FAIL(SHOAL_EINVAL, "--input must be given: files of JSON lines, or -");
     if (options->partitions > 1 && !options->keep_sequential_samples)
         return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                          "--partitions %lld would deal the lines out in turn, which is not "
-                          "supported: add --keep-sequential-samples (partitions are not needed for "
-                          "speed, --workers is)",
+                          "--partitions %lld without --keep-sequential-samples would reorder "
+                          "documents, which is not supported: add it (for speed use --workers)",
                           (long long)options->partitions);
     return SHOAL_OK;
 }
@@ -177,6 +138,13 @@ done:
     return status;
 }
 
+static const char usage[] =
+    "usage: shoal preprocess --input FILE... --output-prefix PREFIX [flags]\n"
+    "       shoal preprocess --merge PREFIX... --output-prefix PREFIX\n\n"
+    "Makes Megatron's data files from JSON lines, for `shoal pretrain --data-path PREFIX`. After "
+    "an\n"
+    "interruption, the same command continues.\n\n";
+
 int tool_preprocess(int argc, char **argv)
 {
     shoal_status status;
@@ -184,22 +152,16 @@ int tool_preprocess(int argc, char **argv)
     struct shoali_arena arena;
     const struct shoali_flags tables[] = {{&section, &options},
                                           {&tokenizer_flags_section, &options.tokenizer}};
+    struct shoali_help help = {0};
     const struct shoali_flag_args args = {
-        .command = "shoal preprocess", .tables = tables, .table_count = 2};
+        .command = "shoal preprocess", .tables = tables, .table_count = 2, .help = &help};
     shoali_arena_init(&arena);
     SHOAL_TRY(status, shoali_config_defaults(&section, &options, &arena), done);
     SHOAL_TRY(status, shoali_config_defaults(&tokenizer_flags_section, &options.tokenizer, &arena),
               done);
     SHOAL_TRY(status, shoali_flags_parse(&args, argc, argv, &arena, NULL), done);
     if (status == SHOAL_END) {
-        struct shoali_str text = {0};
-        shoali_flags_help(&args, &text);
-        printf("usage: shoal preprocess --input FILE... --output-prefix PREFIX [flags]\n"
-               "       shoal preprocess --merge PREFIX... --output-prefix PREFIX\n\n"
-               "Makes Megatron's data files of JSON lines, for shoal pretrain --data-path PREFIX. "
-               "After an\ninterruption the same command goes on.\n\n%s",
-               shoali_str_get(&text));
-        shoali_str_fini(&text);
+        status = tool_print_flags(usage, &args);
         goto done;
     }
     SHOAL_TRY(status, check(&options), done);

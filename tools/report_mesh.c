@@ -2,7 +2,8 @@
 #include "report_mesh.h"
 
 #include "base/str.h"
-#include "mesh_flags.h"
+#include "flags/flags.h"
+#include "flags/mesh.h"
 #include "tool.h"
 
 #include <jansson.h>
@@ -17,26 +18,18 @@ struct mesh_options {
     struct mesh_flags mesh;
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
-#define O(member) offsetof(struct mesh_options, member)
+#define OPTION(key, type, member, ...) \
+    SHOALI_OPTION(struct mesh_options, key, type, member, __VA_ARGS__)
 static const struct shoali_option rows[] = {
-    {.key = "world-size",
-     .alias = "world",
-     .type = SHOALI_INT,
-     .offset = O(world_size),
-     .flags = SHOALI_OPTION_REQUIRED,
-     .min = 1,
-     .max = WORLD_MAX,
-     .help = "ranks of the job"},
-    {.key = "deepspeed_config",
-     .alias = "deepspeed-config",
-     .type = SHOALI_STRING,
-     .offset = O(deepspeed_config),
-     .help = "the configuration, for what it says of the mesh and of exact sums"},
+    OPTION("world-size", INT, world_size, .alias = "world", .flags = SHOALI_OPTION_REQUIRED,
+           .min = 1, .max = WORLD_MAX, .help = "number of ranks of the job"),
+    OPTION("deepspeed_config", STRING, deepspeed_config, .alias = "deepspeed-config",
+           .help = "JSON configuration, for its parallel sizes and exact reduction"),
 };
 static const struct shoali_section section = {.name = "report",
                                               .rows = SHOALI_ROWS(rows),
                                               .struct_bytes = sizeof(struct mesh_options),
-                                              .given_offset = O(given)};
+                                              .given_offset = offsetof(struct mesh_options, given)};
 
 /* ---- groups as text ------------------------------------------------------------------------- */
 
@@ -179,8 +172,8 @@ static shoal_status list_splits(const char *name, int64_t splits, int64_t ranks,
 {
     if (splits < 1 || splits % ranks != 0)
         return SHOAL_FAIL(SHOAL_ECONFIG,
-                          "exact_splits.%s is %lld and %lld ranks are along tp: each has whole "
-                          "pieces of a sum, so give a multiple of %lld",
+                          "exact_splits.%s is %lld and there are %lld tensor-parallel ranks: "
+                          "give a multiple of %lld",
                           name, (long long)splits, (long long)ranks, (long long)ranks);
     shoali_str_append(&out->text, "exact_splits.%-8s %lld: %lld on each rank along tp\n", name,
                       (long long)splits, (long long)(splits / ranks));
@@ -269,12 +262,12 @@ done:;
     return code;
 }
 
-void report_mesh_help(struct shoali_str *text)
+shoal_status report_mesh_help(const char *usage, struct shoali_help *help)
 {
     struct mesh_options options = {0};
     const struct shoali_flags tables[] = {{&section, &options},
                                           {&mesh_sizes_section, &options.mesh}};
-    shoali_flags_help(
-        &(struct shoali_flag_args){.command = "shoal report", .tables = tables, .table_count = 2},
-        text);
+    return tool_print_flags(
+        usage, &(struct shoali_flag_args){
+                   .command = "shoal report", .tables = tables, .table_count = 2, .help = help});
 }

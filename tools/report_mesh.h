@@ -2,11 +2,13 @@
 #ifndef SHOAL_REPORT_MESH_H
 #define SHOAL_REPORT_MESH_H
 
-struct shoali_str;
+#include "shoal/status.h"
+
+struct shoali_help;
 
 /* The exit code. */
 int report_mesh(int argc, char **argv);
-/* Its flags. */
-void report_mesh_help(struct shoali_str *text);
+/* Prints `usage` and its flags: tool_print_flags. */
+SHOAL_CHECKED shoal_status report_mesh_help(const char *usage, struct shoali_help *help);
 
 #endif

@@ -1,7 +1,9 @@
 /* shoal tokenizer train|encode|decode|inspect */
+#include "flags/flags.h"
 #include "tool.h"
 
 #include "base/arena.h"
+#include "base/beginning.h"
 #include "base/config_table.h"
 #include "base/str.h"
 #include "shoal/tokenizer.h"
@@ -15,87 +17,54 @@
 static const char usage[] =
     "usage: shoal tokenizer encode  TOKENIZER [FILE] [flags]   text to token numbers\n"
     "       shoal tokenizer decode  TOKENIZER [FILE] [flags]   token numbers to text\n"
-    "       shoal tokenizer inspect TOKENIZER [flags]          what it is made of\n"
+    "       shoal tokenizer inspect TOKENIZER [flags]          type, sizes and special tokens\n"
     "       shoal tokenizer train   FILE... --output TOKENIZER.json --vocab-size N\n\n"
-    "TOKENIZER is a tokenizer.json, a vocab.json with merges.txt beside it, a SentencePiece "
-    "model,\n"
-    "tiktoken ranks, a folder that has one of them, or the word byte. Without FILE standard input\n"
-    "is read.\n";
+    "TOKENIZER is a tokenizer.json, a vocab.json in the same folder as merges.txt, a "
+    "SentencePiece\n"
+    "model, tiktoken ranks, a folder with one of these files, or the word byte. Without FILE, "
+    "standard\n"
+    "input is read.\n\n";
 
 struct options {
     const char *type, *vocab_file, *merge_file, *pattern, *output;
-    bool lines, post_process, count, skip_special, tokens;
+    bool lines, post_process, count, skip_special, tokens, data_text;
     int64_t vocab_size, min_frequency, threads;
     struct shoali_strings special;
 };
-#define O(member) offsetof(struct options, member)
+#define OPTION(key, type, member, ...) SHOALI_OPTION(struct options, key, type, member, __VA_ARGS__)
 static const struct shoali_option rows[] = {
-    {.key = "tokenizer-type",
-     .type = SHOALI_STRING,
-     .offset = O(type),
-     .help = "Megatron's name of the type; default: what the file turns out to be"},
-    {.key = "vocab-file",
-     .type = SHOALI_STRING,
-     .offset = O(vocab_file),
-     .help = "GPT2BPETokenizer, BertWordPiece...: the vocabulary, instead of TOKENIZER"},
-    {.key = "merge-file",
-     .type = SHOALI_STRING,
-     .offset = O(merge_file),
-     .help = "GPT2BPETokenizer: the merges"},
-    {.key = "pattern",
-     .type = SHOALI_STRING,
-     .offset = O(pattern),
-     .help =
-         "how words are cut; train: gpt2, llama3 or qwen2; tiktoken ranks: gpt2, cl100k, o200k, "
-         "v1, v2 or a regular expression"},
-    {.key = "lines",
-     .type = SHOALI_BOOL,
-     .offset = O(lines),
-     .help = "each line by itself: a line of numbers per line of text"},
-    {.key = "post-process",
-     .type = SHOALI_BOOL,
-     .offset = O(post_process),
-     .help = "encode: with the tokens that the post-processor puts around a text"},
-    {.key = "count",
-     .type = SHOALI_BOOL,
-     .offset = O(count),
-     .help = "encode: instead of the numbers how many there are, and how fast they came"},
-    {.key = "skip-special-tokens",
-     .type = SHOALI_BOOL,
-     .offset = O(skip_special),
-     .help = "decode: leave special tokens out"},
-    {.key = "tokens",
-     .type = SHOALI_BOOL,
-     .offset = O(tokens),
-     .help = "inspect: every token with its number"},
-    {.key = "output",
-     .type = SHOALI_STRING,
-     .offset = O(output),
-     .help = "train: the file to write, a tokenizer.json"},
-    {.key = "vocab-size",
-     .type = SHOALI_INT,
-     .offset = O(vocab_size),
-     .min = 0,
-     .max = 1 << 24,
-     .unit = "tokens",
-     .help = "train: size of the vocabulary, bytes and special tokens included; NullTokenizer"},
-    {.key = "min-frequency",
-     .type = SHOALI_INT,
-     .offset = O(min_frequency),
-     .min = 0,
-     .max = 1e15,
-     .help = "train: how often a pair must occur to become a token"},
-    {.key = "special-tokens",
-     .type = SHOALI_STRINGS,
-     .offset = O(special),
-     .default_text = "<|endoftext|>",
-     .help = "train: tokens that no text becomes by itself; they come first"},
-    {.key = "threads",
-     .type = SHOALI_INT,
-     .offset = O(threads),
-     .min = 0,
-     .max = 4096,
-     .help = "train: threads that count words, without an effect on the result; 0: the cores"},
+    OPTION("tokenizer-type", STRING, type,
+           .help = "Megatron's name of the tokenizer type; default: detected from the file"),
+    OPTION("vocab-file", STRING, vocab_file,
+           .help = "vocabulary of GPT2BPETokenizer or BertWordPiece..., instead of TOKENIZER"),
+    OPTION("merge-file", STRING, merge_file, .help = "merges of GPT2BPETokenizer"),
+    OPTION("pattern", STRING, pattern,
+           .help =
+               "pattern that splits text into words; train: gpt2, llama3 or qwen2; tiktoken ranks: "
+               "gpt2, cl100k, o200k, v1, v2 or a regular expression"),
+    OPTION("lines", BOOL, lines,
+           .help = "encode or decode each line by itself: a line of numbers per line of text"),
+    OPTION("post-process", BOOL, post_process,
+           .help = "encode: add the tokens that the post-processor puts around a text"),
+    OPTION("count", BOOL, count,
+           .help = "encode: print the number of tokens and the speed instead of the tokens"),
+    OPTION("skip-special-tokens", BOOL, skip_special, .help = "decode: leave special tokens out"),
+    OPTION("tokens", BOOL, tokens, .help = "inspect: list every token with its number"),
+    OPTION("output", STRING, output, .help = "train: file to write, a tokenizer.json"),
+    OPTION(
+        "vocab-size", INT, vocab_size, .min = 1, .max = 1 << 24, .unit = "tokens",
+        .help =
+            "train and NullTokenizer: size of the vocabulary, bytes and special tokens included"),
+    OPTION("min-frequency", INT, min_frequency, .min = 0, .max = 1e15,
+           .help = "train: occurrences that a pair needs to become a token"),
+    OPTION("special-tokens", STRINGS, special, .default_text = "<|endoftext|>",
+           .help =
+               "train: special tokens, which no text is encoded to; they get the first numbers"),
+    OPTION("data-text", BOOL, data_text,
+           .help = "train: take JSON files as text, with braces and keys"),
+    OPTION("threads", INT, threads, .min = 0, .max = 4096,
+           .help =
+               "train: threads that count words; 0: one per core; they do not change the result"),
 };
 static const struct shoali_section section = {.name = "tokenizer",
                                               .rows = SHOALI_ROWS(rows),
@@ -125,8 +94,10 @@ static shoal_status read_input(const char *path, struct shoali_str *text)
     FILE *stream = fopen(path, "rb");
     if (!stream)
         return shoali_fail(SHOALI_HERE, shoali_path_status(errno), "%s: %s", path, strerror(errno));
-    const shoal_status status = read_stream(stream, path, text);
+    shoal_status status = read_stream(stream, path, text);
     (void)fclose(stream);
+    if (status == SHOAL_OK)
+        status = shoali_beginning_lfs(path, shoali_str_get(text), text->length);
     return status;
 }
 
@@ -267,7 +238,8 @@ static shoal_status parse_numbers(const shoal_tokenizer *tokenizer, const struct
         const long long value = strtoll(at, &stop, 10);
         if (stop == at || errno || value < 0 || value > INT32_MAX)
             return shoali_fail(SHOALI_HERE, SHOAL_EINVAL,
-                               "`%.*s` is no token number; give numbers with spaces between them",
+                               "`%.*s` is not a token number: give numbers with spaces between "
+                               "them",
                                (int)(end - at > 20 ? 20 : end - at), at);
         at = stop;
         const int32_t id = (int32_t)value;
@@ -361,10 +333,12 @@ static shoal_status run_train(const struct options *options, const struct shoali
                                              .pattern = options->pattern,
                                              .special_tokens = options->special.value,
                                              .special_count = options->special.count,
-                                             .threads = (int32_t)options->threads};
+                                             .threads = (int32_t)options->threads,
+                                             .data_text = options->data_text};
     if (!options->output)
         return shoali_fail(SHOALI_HERE, SHOAL_EINVAL,
-                           "shoal tokenizer train: --output FILE is missing");
+                           "shoal tokenizer train: --output must be given: file to write, a "
+                           "tokenizer.json");
     SHOAL_TRY(status, shoal_tokenizer_train(&args, &tokenizer), done);
     const char *json = shoal_tokenizer_json(tokenizer);
     SHOAL_TRY(status, shoali_write_file_atomic(options->output, json, strlen(json)), done);
@@ -410,7 +384,10 @@ static int run_command(const char *name, const struct options *options,
         return finish(commands[i].run(options, skip ? words->value[0] : NULL,
                                       words->count > skip ? words->value[skip] : NULL));
     }
-    fprintf(stderr, "shoal tokenizer: there is no \"%s\": encode, decode, inspect, train\n", name);
+    fprintf(stderr,
+            "shoal tokenizer: unknown command \"%s\"; the commands are encode, decode, "
+            "inspect, train\n",
+            name);
     return 2;
 }
 
@@ -420,25 +397,23 @@ int tool_tokenizer(int argc, char **argv)
     struct shoali_strings words = {0};
     struct shoali_arena arena;
     const struct shoali_flags table = {.section = &section, .config = &options};
+    struct shoali_help help = {0};
     const struct shoali_flag_args args = {
-        .command = "shoal tokenizer", .tables = &table, .table_count = 1};
+        .command = "shoal tokenizer", .tables = &table, .table_count = 1, .help = &help};
     int code = 2;
     if (argc < 2) {
-        fputs(usage, stderr);
+        fprintf(stderr, "%.*s", (int)sizeof usage - 2, usage);
         return 2;
     }
     shoali_arena_init(&arena);
     shoal_status status = shoali_config_defaults(&section, &options, &arena);
     if (status >= 0)
-        status = tool_wants_help(argc, argv)
+        status = tool_wants_help(argc, argv, &help)
                      ? SHOAL_END
                      : shoali_flags_parse(&args, argc - 1, argv + 1, &arena, &words);
     if (status == SHOAL_END) {
-        struct shoali_str help = {0};
-        shoali_flags_help(&args, &help);
-        printf("%s\n%s", usage, shoali_str_get(&help));
-        shoali_str_fini(&help);
-        code = tool_flush();
+        status = tool_print_flags(usage, &args);
+        code = status < 0 ? tool_fail(status) : tool_flush();
     } else {
         code = status < 0 ? tool_fail(status) : run_command(argv[1], &options, &words);
     }

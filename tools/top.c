@@ -13,17 +13,15 @@
 
 static const char usage[] =
     "usage: shoal top [--once] [--json] [--interval SECONDS] [JOB]\n\n"
-    "Shows what the ranks of a running job do: steps done, tokens a second, the shares of time "
-    "that\n"
-    "they compute, wait for other ranks, and read or write files, memory of the device and of the\n"
-    "process; and names the straggler: the rank that comes last to collectives. JOB is the "
-    "process\n"
-    "number of `shoal run` or of a rank, a folder of the job (its current one, or one that its\n"
-    "command line names, as --save), or its id; without JOB it is the one that runs. A job of\n"
-    "several hosts is looked at where its `shoal run` was called. Control-C ends it.\n\n"
-    "  --once               one table, and ends\n"
-    "  --json               the same as one JSON object a line\n"
-    "  --interval SECONDS   between two looks, default 1\n";
+    "Shows what the ranks of a running job do: steps done, tokens per second, the shares of time\n"
+    "spent on computing, waiting for other ranks and file I/O, and memory of device and process.\n"
+    "It names the straggler, the rank that comes last to collectives. Control-C ends it.\n\n"
+    "JOB is the process id of `shoal run` or of a rank, a folder of the job (its working folder,\n"
+    "or one that its command line names, as --save), or the job's id. Without JOB the running job\n"
+    "is shown. For a job on several hosts, call it on the host where `shoal run` was called.\n\n"
+    "  --once               print one table and exit\n"
+    "  --json               print one JSON object per line\n"
+    "  --interval SECONDS   time between two updates (default 1)\n";
 
 struct options {
     const char *job;
@@ -33,7 +31,7 @@ struct options {
 
 static int wrong(const char *what, const char *word)
 {
-    fprintf(stderr, "shoal top: %s \"%s\"; shoal top --help\n", what, word);
+    fprintf(stderr, "shoal top: %s \"%s\"; see shoal top --help\n", what, word);
     return 2;
 }
 
@@ -50,9 +48,9 @@ static int read_options(int argc, char **argv, struct options *options)
             if (!shoali_parse_f64(value, &options->seconds) || !(options->seconds > 0))
                 return wrong("--interval needs a number of seconds, not", value);
         } else if (word[0] == '-') {
-            return wrong("there is no flag", word);
+            return wrong("unknown flag", word);
         } else if (options->job) {
-            return wrong("only one job can be shown, got also", word);
+            return wrong("only one job can be shown; unexpected", word);
         } else {
             options->job = word;
         }
@@ -65,7 +63,7 @@ int tool_top(int argc, char **argv)
     struct options options = {.seconds = 1};
     char *text = NULL;
     const bool rewrites = isatty(STDOUT_FILENO);
-    if (tool_wants_help(argc, argv)) {
+    if (tool_wants_help(argc, argv, NULL)) {
         puts(usage);
         return tool_flush();
     }

@@ -1,5 +1,5 @@
-/* The time of MPI_Allreduce over sizes, as `shoal bench comm --op all_reduce` takes it: medians of samples
- * whose slowest rank counts. A line for each size: bytes, microseconds.
+/* Measures MPI_Allreduce over sizes as `shoal bench comm --op all_reduce` does: medians of samples,
+ * the slowest rank counts. Prints a line for each size: bytes, microseconds.
  * Usage: all_reduce MIN_BYTES MAX_BYTES FACTOR SECONDS REPEATS */
 #include <mpi.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
-/* The time in which two hosts exchange so many bytes over one plain TCP connection, both ways at once: what is left of a
- * link for programs, whatever they send through it. Medians of samples whose slower end counts, as
- * `shoal bench comm` takes them. The connecting end writes a line for each size: bytes, microseconds.
+/* Measures how long two hosts take to exchange a number of bytes over one plain TCP connection, in
+ * both directions at once: a lower bound for every program that uses the link. Prints medians of
+ * samples; the slower end counts, as in `shoal bench comm`. The connecting end writes a line for
+ * each size: bytes, microseconds.
  * Usage: exchange listen PORT
  *        exchange ADDRESS PORT MIN_BYTES MAX_BYTES FACTOR SECONDS REPEATS */
 #include <arpa/inet.h>
@@ -16,7 +17,7 @@
 #include <unistd.h>
 
 enum { REPEATS_MAX = 101, PATIENCE_MS = 60000 };
-struct order { /* what the connecting end wants next */
+struct order { /* the connecting end's next request */
     int64_t bytes, calls;
 };
 
@@ -33,7 +34,7 @@ static double now_us(void)
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
 }
 
-/* Sends so many bytes and receives so many, as they come. */
+/* Sends and receives the given numbers of bytes, in both directions at once. */
 static void exchange(int fd, const char *out, size_t to_send, char *in, size_t to_receive)
 {
     size_t sent = 0, got = 0;
@@ -57,7 +58,7 @@ static void exchange(int fd, const char *out, size_t to_send, char *in, size_t t
     }
 }
 
-/* The slower end's time for one call. */
+/* Returns the slower end's time for one call. */
 static double sample(int fd, char *out, char *in, struct order order)
 {
     char meets = 0;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""DeepSpeed's ZeRO on the ranks that the environment names, and all_reduce by PyTorch's gloo. A worker of `run` (worker.py): rank 0
-hears the commands and passes them on."""
+"""DeepSpeed's ZeRO on the ranks of the environment, and all_reduce by PyTorch's gloo. A worker of `run` (worker.py): rank 0
+receives the commands and passes them on."""
 import os
 import sys
 import time

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""From nothing to the end of the first training step of the small GPT. Prints the monotonic clock then, in ns.
+"""Starts and trains the small GPT for one step. Prints the monotonic clock at its end, in ns.
 Usage: first_step.py torch; or deepspeed --num_gpus 2 first_step.py deepspeed"""
 import sys
 import time
@@ -21,4 +21,4 @@ else:
     optimizer = torch.optim.AdamW(gpt.parameters(), lr=1e-4)
     gpt(tokens[0], tokens[1]).backward()
     optimizer.step()
-sys.stdout.write(f"first step: {time.monotonic_ns()}\n")  # in one piece: ranks share a pipe
+sys.stdout.write(f"first step: {time.monotonic_ns()}\n")  # one write: ranks share a pipe

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Loading weights: a folder of about 1 GB as the Hugging Face Hub has it, by Shoal and by Python's safetensors and transformers, with
-the file in the page cache and without. Prints a Markdown table; medians of ROUNDS processes each, in seconds.
+"""Compares loading of weights: a Hugging Face folder of about 1 GB, read by Shoal and by Python's safetensors and transformers, with and
+without the file in the page cache. Prints a Markdown table; medians of ROUNDS processes each, in seconds.
 Usage: load.py SHOAL [--gigabytes 1] [--rounds 5] [--folder DIR]   (DIR: where the folder is made; default: a temporary one)
 
-Of Shoal the time is that of a whole process: `shoal generate --num-tokens 0`, which opens the model for generation and ends. Of Python it
-is given twice: the call alone, without starting the interpreter and importing, and the whole process. `read` is what one thread
-needs to read the file into memory: no loader that copies is faster. Without the page cache the file is dropped from it before
-each round (posix_fadvise), so the numbers are those of the drive."""
+Shoal's time is that of a whole process, `shoal generate --num-tokens 0`, which opens the model for generation and ends. Python has two
+times: the call alone, without the start of the interpreter and imports, and the whole process. `read` is the time in which one thread
+reads the file into memory: a lower bound for a loader that copies. The rows without page cache drop the file from the cache before each
+round (posix_fadvise), so they measure the drive."""
 import argparse, json, os, shutil, statistics, subprocess, sys, tempfile, time
 
 parser = argparse.ArgumentParser()

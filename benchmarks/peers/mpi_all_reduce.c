@@ -1,6 +1,6 @@
-/* All-reduce of floats in place by whatever MPI this is compiled with, timed as `shoal bench comm`
- * does. Usage: mpirun -n 2 mpi_all_reduce BYTES REPEATS      prints median, least and greatest time
- * in us */
+/* Measures an in-place all-reduce of floats by the MPI that it is compiled with, as `shoal
+ * bench comm` does. Prints the median, least and greatest time in us.
+ * Usage: mpirun -n 2 mpi_all_reduce BYTES REPEATS */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-"""What is measured: a function for each part, in the order in which they run."""
+"""Parts of the comparison: a function each, in the order in which they run."""
 import json
 import os
 import re
@@ -28,9 +28,10 @@ def torch_step(bench, worker, title, **what):
     def make():
         version = bench.needs("torch")
         bench.say(f"PyTorch {version}{', compiled' if what['compiled'] else ''}: {title}")
-        ms = worker().do("make", name=str(what["compiled"]), **what)
+        own = worker(what["compiled"])
+        ms = own.do("make", name="model", **what)
         steps = 1 if bench.quick else max(1, int(500 / ms))
-        return sides.Samples(lambda: worker().do("sample", name=str(what["compiled"]), steps=steps))
+        return sides.Samples(lambda: own.do("sample", name="model", steps=steps))
 
     return bench.have(f"PyTorch{', compiled' if what['compiled'] else ''}, {title}", make)
 
@@ -47,24 +48,27 @@ def step(bench, worker, model, dtype, micro_batch, length, threads):
         taken = bench.take_turns(title, {"Shoal": shoal, **peers})
         if taken:
             add_rows(bench, title, "ms", taken, shoal.times(0, lambda rate: 1e3 * micro_batch * length / rate))
-        worker().do("drop")
 
 
 def steps(bench, shapes):
-    made = []
+    made = {}
 
-    def worker():
-        if not made:
-            made.append(sides.Worker(bench, "torch_worker.py"))
-        return made[0]
+    def worker(compiled):
+        """A program of its own for each, so that one which passes the limit takes no other with it."""
+        if compiled not in made or made[compiled].ended:
+            made[compiled] = sides.Worker(bench, "torch_worker.py")
+        return made[compiled]
 
     for model, micro_batch, length, threads in shapes:
         for dtype in DTYPES:
             step(bench, worker, model, dtype, micro_batch, length, min(threads, os.cpu_count()))
+            for one in made.values():
+                if not one.ended:
+                    one.do("drop")
 
 
 def large(bench):
-    """One thread has half of the samples."""
+    """One thread gets half of the micro-batch."""
     steps(bench, [("gpt2-124m", 1, 32, 2)] if bench.quick else [("gpt2-124m", 4, 256, 2), ("gpt2-124m", 2, 256, 1)])
 
 
@@ -147,7 +151,7 @@ def first_step(bench, *words):
     told = bench.once([bench.python, *words], bench.environment)
     found = re.search(r"first step: (\d+)", told)
     if not found:
-        raise sides.Failed(f"{words[0]} says nothing of a first step: {told[-200:]!r}")
+        raise sides.Failed(f"{words[0]} prints no first step: {told[-200:]!r}")
     return 1e-6 * (int(found[1]) - begin)
 
 
@@ -159,7 +163,7 @@ def start(bench):
 
         def make():
             bench.needs(*packages)
-            first_step(bench, *words)  # what it compiles or reads for the first time
+            first_step(bench, *words)  # fills caches of compiled code and files
             return sides.Samples(lambda: first_step(bench, *words))
 
         shoal = sides.Samples(lambda: bench.figures("start", "--model", "tiny", "--micro-batch", "12", "--seq-length", "64", "--num_gpus",
@@ -217,7 +221,7 @@ def generate(bench):
 
 
 def load(bench):
-    """A table of its own."""
+    """Prints its own table."""
     def measure():
         bench.needs("torch", "safetensors", "transformers")
         words = [bench.python, os.path.join(HERE, "load.py"), bench.shoal, "--rounds", str(bench.samples), "--folder", bench.folder]

@@ -1,7 +1,7 @@
-"""Those who are measured: programs that take a sample when they are told, and programs that are one sample.
+"""Sides of a comparison: programs that take a sample on command, and programs that are one sample.
 
-Each side is made, which may take long, and warms up; then `sample()` is called in turn with the others'. `result()` is
-(median, least, greatest). A side that cannot be had raises Missing with the reason."""
+Each side is made, which may take long, and warms up. Then all sides' `sample()` alternate. `result()` is
+(median, least, greatest). A side that cannot be made raises Missing with the reason."""
 import json
 import os
 import select
@@ -13,8 +13,6 @@ import time
 
 import table
 
-PATIENCE_S = 900  # compiling a model may take minutes
-
 
 class Missing(Exception):
     pass
@@ -25,7 +23,7 @@ class Failed(Exception):
 
 
 def end_all_of(program):
-    """And of what it has started: it has a session of its own."""
+    """Ends the program and its children: it has its own session."""
     try:
         os.killpg(program.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -34,10 +32,10 @@ def end_all_of(program):
 
 
 class Lines:
-    """A program whose lines are read with a deadline. Its errors go to a file, for the last line of which there is use."""
+    """A program whose lines are read with a deadline. Its stderr goes to a file; the file's last line explains a failure."""
 
     def __init__(self, bench, words, environment=None, stdin=subprocess.PIPE):
-        self.words, self.rest = words, b""
+        self.words, self.rest, self.limit = words, b"", bench.limit
         self.errors = open(os.path.join(bench.folder, f"errors-{len(bench.running)}-{time.monotonic_ns()}"), "w+")
         self.program = subprocess.Popen(words, stdin=stdin, stdout=subprocess.PIPE, stderr=self.errors, start_new_session=True,
                                         env={**os.environ, **(environment or {})}, cwd=bench.root)
@@ -48,15 +46,16 @@ class Lines:
             self.program.stdin.write(line.encode() + b"\n")
             self.program.stdin.flush()
         except BrokenPipeError:
-            pass  # the next line that is awaited says why
+            pass  # reading the next line reports the cause
 
     def line(self):
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + self.limit
         while b"\n" not in self.rest:
             ready = select.select([self.program.stdout], [], [], max(0, deadline - time.monotonic()))[0]
             more = os.read(self.program.stdout.fileno(), 1 << 16) if ready else b""
             if not more:
-                raise Failed(f"{os.path.basename(self.words[0])} {'ended' if ready else 'was silent for too long'}: {self.last_error()}")
+                raise Failed(f"{os.path.basename(self.words[0])} "
+                             f"{'ended' if ready else f'said nothing for {self.limit:g} s'}: {self.last_error()}")
             self.rest += more
         line, self.rest = self.rest.split(b"\n", 1)
         return line.decode()
@@ -64,25 +63,34 @@ class Lines:
     def last_error(self):
         self.errors.seek(0)
         told = [line.strip() for line in self.errors.read().splitlines() if line.strip()]
-        return told[-1][:200] if told else "without a word"
+        return told[-1][:200] if told else "no message"
 
     def end(self):
-        end_all_of(self.program)
+        if self.program.returncode is None:
+            end_all_of(self.program)
         for file in (self.program.stdin, self.program.stdout, self.errors):
             if file:
                 file.close()
 
 
 class Worker:
-    """A Python program of this folder that takes commands (worker.py)."""
+    """A Python program of this folder that takes commands (worker.py). One that fails is ended, since its answer may come yet."""
 
     def __init__(self, bench, *words, environment=None):
         here = os.path.dirname(os.path.abspath(__file__))
+        self.ended = False
         self.lines = Lines(bench, [bench.python, os.path.join(here, words[0]), *words[1:]], {**bench.environment, **(environment or {})})
 
     def do(self, command, **arguments):
+        if self.ended:
+            raise Failed("it was ended before")
         self.lines.tell(json.dumps({"do": command, **arguments}))
-        answer = json.loads(self.lines.line())
+        try:
+            answer = json.loads(self.lines.line())
+        except Failed:
+            self.lines.end()
+            self.ended = True
+            raise
         if "error" in answer:
             raise Missing(answer["error"])
         return answer["value"]
@@ -108,13 +116,13 @@ class Paced:
         self.wait()
 
     def times(self, figure, of_median):
-        """What `of_median` makes of median, greatest and least; speeds turn round."""
+        """`of_median` of median, least and greatest, sorted: a rate becomes a time."""
         made = [of_median(self.figures[figure][key]) for key in ("median", "min", "max")]
         return made[0], min(made), max(made)
 
 
 class Samples:
-    """A function that is one sample, or more figures of one."""
+    """A function that takes one sample: a figure or several."""
 
     def __init__(self, call):
         self.call, self.taken = call, []
@@ -127,15 +135,16 @@ class Samples:
 
 
 class Bench:
-    """What the parts share."""
+    """State that all parts share."""
 
     def __init__(self, root, options, folder, rows):
         self.root, self.folder, self.rows = root, folder, rows
         self.shoal = os.path.abspath(options.shoal)
         self.python = os.path.join(os.path.abspath(options.venv), "bin", "python")
+        self.limit = options.limit
         self.quick, self.samples, self.running = options.quick, 1 if options.quick else options.samples, []
         cache = os.path.join(os.path.abspath(options.venv), "cache")
-        # kept memory in huge pages is what serves PyTorch best; no name is looked up in the net
+        # PyTorch is fastest when it keeps its memory in huge pages; no request goes to the network
         self.environment = {
             "MALLOC_MMAP_THRESHOLD_": str(8 << 30), "MALLOC_TRIM_THRESHOLD_": str(16 << 30), "MALLOC_TOP_PAD_": str(256 << 20),
             "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "TORCHINDUCTOR_CACHE_DIR": os.path.join(cache, "inductor"),
@@ -155,10 +164,10 @@ class Bench:
             return {}
 
     def needs(self, *names):
-        """The name and version of the last one; Missing where one is not installed."""
+        """The version of the last package. Raises Missing if a package is not installed."""
         for name in names:
             if name not in self.known:
-                raise Missing(f"{name} is not in the environment (--install puts it there, if a package registry is reached)")
+                raise Missing(f"{name} is not in the environment (--install installs it, if a package registry answers)")
         return self.known[names[-1]]
 
     def peers(self):
@@ -176,19 +185,19 @@ class Bench:
         program = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    env={**os.environ, **(environment or {})}, cwd=self.root, start_new_session=True)
         try:
-            told, errors = program.communicate(timeout=PATIENCE_S)
+            told, errors = program.communicate(timeout=self.limit)
         except BaseException as error:
             end_all_of(program)
             if isinstance(error, subprocess.TimeoutExpired):
-                raise Failed(f"{' '.join(words[:4])} ... did not end in {PATIENCE_S} s")
+                raise Failed(f"{' '.join(words[:4])} ... did not end in {self.limit:g} s")
             raise
         if program.returncode:
-            last = [line for line in errors.splitlines() if line.strip()] or ["without a word"]
+            last = [line for line in errors.splitlines() if line.strip()] or ["no message"]
             raise Failed(f"{' '.join(words[:4])} ... ended with {program.returncode}: {last[-1][:200]}")
         return told
 
     def figures(self, *words, ranks=1):
-        """Of `shoal bench`, a fresh process."""
+        """The figures of a new process of `shoal bench`."""
         run = [self.shoal, "run", "--master_port", "0", "--num_gpus", str(ranks)] if ranks > 1 else []
         told = self.once([*run, self.shoal, "bench", *words, "--json"])
         return [json.loads(line) for line in told.splitlines() if line.startswith("{")]
@@ -197,7 +206,7 @@ class Bench:
         print(f"benchmarks/peers/run: {text}", file=sys.stderr, flush=True)
 
     def have(self, what, make):
-        """The side that make() returns, or None, and it is written down why."""
+        """The side that make() returns; None if it cannot be made, and the reason is recorded."""
         try:
             return make()
         except (Missing, Failed) as error:
@@ -205,7 +214,7 @@ class Bench:
             return None
 
     def take_turns(self, what, sides):
-        """{name: side}; each gives a sample, then each again, those who begin in turn. A side that fails is left out. Those that are left."""
+        """Takes samples of {name: side} alternately; another side begins each turn. Returns the sides that did not fail."""
         sides = {name: side for name, side in sides.items() if side}
         for turn in range(self.samples if len(sides) > 1 else 0):
             self.say(f"{what}: sample {turn + 1} of {self.samples}")
@@ -221,7 +230,7 @@ class Bench:
         return sides if len(sides) > 1 else {}
 
     def mpis(self):
-        """{name: mpirun} of those that are installed, and their program compiled."""
+        """{name: (command, version)} of the installed MPIs. Compiles their program."""
         found = {}
         for name, suffix in (("Open MPI", ".openmpi"), ("MPICH", ".mpich")):
             program = os.path.join(self.folder, "all_reduce" + suffix)

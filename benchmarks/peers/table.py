@@ -1,9 +1,13 @@
-"""Rows of the table, and the table of a document that has a column for each machine."""
+"""The table of peers: its rows, and the section "Peers" of a file of results."""
 import os
 import statistics
+import sys
 
-HEADER = ["what", "peer"]
-NOT_YET = "not yet run"
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import results
+
+SECTION = "Peers"
+HEADER = ["what", "peer", "Shoal", "the peer", "times faster"]
 
 
 class Wrong(Exception):
@@ -28,47 +32,32 @@ def cells(line):
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
+def lines_of(rows):
+    return ["| " + " | ".join(HEADER) + " |", "|---" * len(HEADER) + "|", *("| " + " | ".join(row) + " |" for row in rows)]
+
+
 class Rows:
     def __init__(self):
         self.rows, self.skipped = [], []
 
     def add(self, what, unit, peer, ours, theirs):
-        self.rows.append((f"{what}, {unit}", peer, f"{spread(ours)} : {spread(theirs)} = {theirs[0] / ours[0]:.2f}"))
+        self.rows.append([f"{what}, {unit}", peer, spread(ours), spread(theirs), f"{theirs[0] / ours[0]:.2f}"])
 
     def skip(self, what, why):
         if (what, why) not in self.skipped:
             self.skipped.append((what, why))
 
-    def markdown(self, column):
-        lines = [f"| what | peer | {column}: Shoal : peer = times faster |", "|---|---|---|"]
-        lines += [f"| {what} | {peer} | {cell} |" for what, peer, cell in self.rows]
-        lines += ["", *(f"Skipped: {what}: {why}." for what, why in self.skipped)] if self.skipped else []
-        return "\n".join(lines)
+    def markdown(self):
+        skipped = [f"Skipped: {what}: {why}." for what, why in self.skipped]
+        return "\n".join([*lines_of(self.rows), *([""] if skipped else []), *skipped])
 
-    def update(self, path, column):
-        """Replaces this machine's cells of the rows that were measured; new rows go to the end, a new column to the right."""
-        with open(path) as file:
-            lines = file.read().split("\n")
-        begin = next((i for i, line in enumerate(lines) if line.startswith("|") and cells(line)[:2] == HEADER), None)
-        if begin is None:
-            raise Wrong(f"{path} has no table that begins with | {' | '.join(HEADER)} |")
-        end = begin + 2
-        while end < len(lines) and lines[end].startswith("|"):
-            end += 1
-        header, old = cells(lines[begin]), [cells(line) for line in lines[begin + 2:end]]
-        if column not in header:
-            header.append(column)
-            old = [row + [NOT_YET] for row in old]
-        place = header.index(column)
-        for what, peer, cell in self.rows:
-            row = next((row for row in old if row[:2] == [what, peer]), None)
-            if row is None:
-                old.append([what, peer] + [NOT_YET] * (len(header) - 2))
-                row = old[-1]
-            row[place] = cell
-        made = [header, ["---"] * len(header), *old]
-        lines[begin:end] = ["| " + " | ".join(row) + " |" for row in made]
-        lines[begin + 1] = "|" + "---|" * len(header)
-        with open(path + ".new", "w") as file:
-            file.write("\n".join(lines))
-        os.replace(path + ".new", path)
+    def update(self, path, told):
+        """Replaces the rows of a file's section that were measured. Other rows stay, new rows go to the end. `told` describes this run."""
+        old = [cells(line) for line in results.section(path, SECTION) if line.startswith("|")]
+        if old and old[0] != HEADER:
+            raise Wrong(f"{path}: the table of section {SECTION} does not begin with | {' | '.join(HEADER)} |")
+        old = old[2:]
+        for made in self.rows:
+            place = next((i for i, row in enumerate(old) if row[:2] == made[:2]), len(old))
+            old[place:place + 1] = [made]
+        results.replace(path, SECTION, "\n".join(["Last update. " + told, "", *lines_of(old)]))

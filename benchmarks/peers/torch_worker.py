@@ -12,7 +12,7 @@ trainings = {}
 
 
 def make(name, model, dtype, micro_batch, length, threads, compiled):
-    """Random weights and tokens, AdamW, clipping at 1; bf16 is autocast, with fp32 weights. One step is made."""
+    """Random weights and tokens, AdamW, clipping at 1; bf16 is autocast, with fp32 weights. Runs one step."""
     torch.set_num_threads(threads)
     gpt = worker.make_gpt(model, length)
     optimizer = torch.optim.AdamW(gpt.parameters(), lr=1e-4, fused=True)
@@ -53,7 +53,7 @@ def make_state(megabytes):
 
 
 def save(path):
-    """Seconds until the drive has it."""
+    """Seconds until the data is on the drive."""
     begin = time.perf_counter()
     with open(path, "wb") as file:
         torch.save(state, file)
@@ -63,7 +63,7 @@ def save(path):
 
 
 def load(path):
-    """Seconds; the file is no longer in the page cache, as the one that `shoal bench checkpoint` reads."""
+    """Seconds, with the file outside of the page cache, as in `shoal bench checkpoint`."""
     with open(path, "rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What the workers of `run` have in common: a GPT as `shoal bench step` trains it, and the talk with `run`.
+"""Shared code of the workers of `run`: a GPT as `shoal bench step` trains it, and the protocol with `run`.
 
 A worker reads commands from standard input, a line of JSON each ({"do": NAME, argument: value, ...}), and answers each with a line:
 {"value": ...} or {"error": TEXT}. Between commands it waits for the next one and uses no processor."""
@@ -13,7 +13,7 @@ SHAPES = {"gpt2-124m": (12, 768, 12, 50257), "tiny": (4, 128, 4, 65), "medium": 
 
 
 def take_output():
-    """Our answers' file; what libraries print goes to standard error from here on."""
+    """The file for answers. After this call, output of libraries goes to standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return answers
@@ -75,7 +75,7 @@ def make_gpt(model, length):
 
 
 def milliseconds(call, times):
-    """Of one call, the mean of `times`."""
+    """The mean time of one call, of `times`."""
     begin = time.perf_counter()
     for _ in range(times):
         call()

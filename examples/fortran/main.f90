@@ -6,7 +6,7 @@ program main
   type(c_ptr) :: group
   real(c_double) :: loss
 
-  call check(shoal_comm_init(c_null_ptr, 0_c_size_t, group))
+  call check(shoal_comm_init(c_null_ptr, group))
   call train(group, loss)
   call shoal_comm_destroy(group)
   if (.not. loss < 1) error stop 1 ! guessing gives ln 64 = 4.2

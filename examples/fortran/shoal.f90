@@ -1,10 +1,7 @@
 ! What the examples in Fortran need of Shoal, the data they learn (to count), and their main loop: a program brings a
 ! group of ranks, and has its loss back.
 !
-! Fortran does not see the inline functions of Shoal's headers, so it calls what they call: NAME_sized, with the size
-! of each struct after it. The types repeat the C structs member by member; newer versions only add members behind
-! the last, so a program that was written with these keeps running. A type ends where the C struct's next member would
-! not fit into what is left of its last eight bytes: what lies there is read, too, and a local variable leaves it undefined.
+! The types repeat the C structs of the headers member by member; tests/cli/fortran_test.sh compares them.
 module shoal
   use, intrinsic :: iso_c_binding
   implicit none
@@ -14,6 +11,7 @@ module shoal
                           ffn_hidden_size, vocab_size, make_vocab_size_divisible_by
     real(c_double) :: attention_dropout, hidden_dropout, init_method_std, norm_epsilon
     logical(c_bool) :: add_bias_linear, openai_gelu, untie_embeddings, cross_entropy_loss_fusion
+    real(c_double) :: label_smoothing
   end type
 
   type, bind(C) :: shoal_engine_args
@@ -29,6 +27,11 @@ module shoal
     type(c_ptr) :: output_path = c_null_ptr
     logical(c_bool) :: saves = .false., override_existing_checkpoint = .false., blank_weights = .false., &
                        sequence_parallel = .false., no_async_tensor_parallel = .false.
+    type(c_ptr) :: pipeline_schedule = c_null_ptr
+    integer(c_int32_t) :: virtual_stages = 0, micro_batch_group = 0
+    type(c_ptr) :: partition_method = c_null_ptr
+    integer(c_int32_t) :: first_stage_layers = 0, last_stage_layers = 0
+    logical(c_bool) :: account_for_embedding = .false., account_for_loss = .false., no_overlap_p2p = .false.
   end type
 
   type, bind(C) :: shoal_step_info
@@ -36,18 +39,18 @@ module shoal
     real(c_double) :: loss, grad_norm, lr, loss_scale
     logical(c_bool) :: applied
     real(c_double) :: step_ms, forward_ms, backward_ms, reduce_ms, update_ms
+    integer(c_int64_t) :: train_batch_size, consumed_samples
   end type
 
   type, bind(C) :: shoal_batch
     type(c_ptr) :: data
-    integer(c_int64_t) :: samples, reserved(4)
+    integer(c_int64_t) :: samples
   end type
 
   interface
-    integer(c_int) function shoal_comm_init(args, args_size, group) bind(C, name="shoal_comm_init_sized")
+    integer(c_int) function shoal_comm_init(args, group) bind(C)
       import
       type(c_ptr), value :: args ! null: all defaults
-      integer(c_size_t), value :: args_size
       type(c_ptr) :: group
     end function
     integer(c_int) function shoal_comm_from_mpi_handle(communicator, group) bind(C)
@@ -55,30 +58,25 @@ module shoal
       integer(c_int32_t), value :: communicator
       type(c_ptr) :: group
     end function
-    subroutine shoal_gpt_config_defaults(config, config_size) bind(C, name="shoal_gpt_config_defaults_sized")
+    subroutine shoal_gpt_config_defaults(config) bind(C)
       import
       type(shoal_gpt_config) :: config
-      integer(c_size_t), value :: config_size
     end subroutine
-    integer(c_int) function shoal_gpt_create(config, config_size, model) bind(C, name="shoal_gpt_create_sized")
+    integer(c_int) function shoal_gpt_create(config, model) bind(C)
       import
       type(shoal_gpt_config) :: config
-      integer(c_size_t), value :: config_size
       type(c_ptr) :: model
     end function
-    integer(c_int) function shoal_engine_create(args, args_size, engine) bind(C, name="shoal_engine_create_sized")
+    integer(c_int) function shoal_engine_create(args, engine) bind(C)
       import
       type(shoal_engine_args) :: args
-      integer(c_size_t), value :: args_size
       type(c_ptr) :: engine
     end function
-    integer(c_int) function shoal_engine_train_batch(engine, source, user, info, info_size) &
-        bind(C, name="shoal_engine_train_batch_sized")
+    integer(c_int) function shoal_engine_train_batch(engine, source, user, info) bind(C)
       import
       type(c_ptr), value :: engine, user
       type(c_funptr), value :: source
       type(shoal_step_info) :: info
-      integer(c_size_t), value :: info_size
     end function
     integer(c_int32_t) function shoal_engine_rank(engine) bind(C)
       import
@@ -145,7 +143,7 @@ contains
     type(c_ptr) :: model, engine
     integer :: step, rank
 
-    call shoal_gpt_config_defaults(config, c_sizeof(config))
+    call shoal_gpt_config_defaults(config)
     config%num_layers = 1
     config%hidden_size = 32
     config%num_attention_heads = 2
@@ -153,14 +151,14 @@ contains
     config%vocab_size = kinds
     config%attention_dropout = 0
     config%hidden_dropout = 0
-    call check(shoal_gpt_create(config, c_sizeof(config), model))
+    call check(shoal_gpt_create(config, model))
     args%model = model
     args%config_text = c_loc(config_text)
     args%group = group
-    call check(shoal_engine_create(args, c_sizeof(args), engine))
+    call check(shoal_engine_create(args, engine))
     rank = shoal_engine_rank(engine)
     do step = 1, 60
-      call check(shoal_engine_train_batch(engine, c_funloc(fill), c_null_ptr, info, c_sizeof(info)))
+      call check(shoal_engine_train_batch(engine, c_funloc(fill), c_null_ptr, info))
       if (modulo(step, 20) == 0 .and. rank == 0) print '(a, i0, a, f0.4)', 'step ', step, '  loss ', info%loss
     end do
     loss = info%loss

@@ -6,7 +6,8 @@
 enum { SAMPLES = 64, HIDDEN = 32, STEPS = 300 };
 
 static const char config[] =
-    "{ \"train_micro_batch_size_per_gpu\": 64, \"reduction\": \"exact\",\n"
+    "{ \"train_batch_size\": 128, \"train_micro_batch_size_per_gpu\": 64, \"reduction\": "
+    "\"exact\",\n"
     "  \"optimizer\": { \"type\": \"AdamW\", \"params\": { \"lr\": 0.01, \"weight_decay\": 0 } } }";
 
 static shoal_status declare(const void *unused, shoal_declaration *declaration)

@@ -1,5 +1,5 @@
-/* The network of ../minimal with its matrices divided: each rank computes a part of the hidden layer,
- * and the output is a sum over ranks. Two words per matrix are all that is different. */
+/* The network of ../minimal with its matrices divided: each rank computes a part of the hidden
+ * layer, and the output is a sum over ranks. Two words per matrix are all that is different. */
 #include <shoal/shoal.h>
 
 #include <stdio.h>

@@ -1,6 +1,11 @@
-/* checkpoint.h - checkpoints in a folder, without an engine: what there is, whether it is whole, what may
- * go. Not collective, all of it; texts are owned by the caller: free(). Saving and loading is the
- * engine's (engine.h); the files are described in docs/CHECKPOINT-FORMAT.md.
+/* checkpoint.h - verifies, shows and prunes the checkpoints of a folder, without an engine.
+ *
+ * No function is collective. Texts are owned by the caller: free(). An engine saves and loads
+ * checkpoints (engine.h). docs/CHECKPOINT-FORMAT.md describes the files.
+ *
+ *   shoal_checkpoint_verify  compares every hash
+ *   shoal_checkpoint_show    prints what a manifest says
+ *   shoal_checkpoint_prune   removes old checkpoints
  */
 #ifndef SHOAL_CHECKPOINT_H
 #define SHOAL_CHECKPOINT_H
@@ -13,20 +18,21 @@
 extern "C" {
 #endif
 
-/* Reads DIR/TAG, or with tag NULL all checkpoints of DIR, and compares every hash: lines about each,
- * and one for each file and range of bytes that is not what the manifest says. threads 0: one per core.
- * *whole: there is no such line. SHOAL_ENOENT: there is no such checkpoint. */
+/* Reads DIR/TAG, or with tag NULL all checkpoints of DIR, and compares every hash. The text has
+ * lines about each checkpoint, and a line for each file and byte range that differs from the
+ * manifest. `threads` 0: one per core. *whole is true if nothing differs. SHOAL_ENOENT: there is no
+ * such checkpoint. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_checkpoint_verify(const char *dir, const char *tag,
                                                              int32_t threads, char **text,
                                                              bool *whole);
-/* What the manifest of DIR/TAG (NULL: latest) says: step, numbers of the training, model, kinds and
- * their sizes; with `tensors` names and shapes, too. */
+/* Prints the manifest of DIR/TAG (NULL: latest): step, numbers of the training, model, kinds of
+ * tensors and their sizes. With `tensors` also names and shapes. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_checkpoint_show(const char *dir, const char *tag,
                                                            bool tensors, char **text);
-/* Removes checkpoints of DIR, except the keep_last last ones (0: one) and those whose step keep_every
- * divides (0: none). Never one with a tag that is not global_stepN, one that does not verify, what
- * `latest` names, or a later step than that. dry_run: only says what would go. SHOAL_EEXIST: a job is
- * saving there. */
+/* Removes checkpoints of DIR. The keep_last latest (0: one) stay, and every step that keep_every
+ * divides (0: none). Never removes a tag that is not global_stepN, a checkpoint that does not
+ * verify, the one that `latest` names, or a later step. dry_run: only prints what would be removed.
+ * SHOAL_EEXIST: a job is saving in DIR. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_checkpoint_prune(const char *dir, int64_t keep_last,
                                                             int64_t keep_every, bool dry_run,
                                                             char **text);

@@ -1,11 +1,14 @@
-/* indexed.h - Megatron's data files: P.bin and P.idx, looked at, written and merged.
+/* indexed.h - inspects, writes and merges Megatron's data files P.bin and P.idx.
  *
- * A *sequence* is a list of tokens, a *document* one or more sequences, a *prefix* P names the two
- * files. Training from them is data.h's: a dataset whose paths are prefixes.
+ * Terms
+ *   sequence  a list of tokens
+ *   document  one or more sequences
+ *   prefix    P, which names the two files
  *
- * A writer makes the bytes that Megatron's builder makes. It writes P.bin.tmp, P.idx.tmp and two
- * lists, P.lengths.tmp and P.documents.tmp, and renames the first two when it finishes, so that P
- * is whole or not there; its memory does not grow with the data.
+ * A dataset reads the files for training: data.h, with prefixes as paths. A writer makes the same
+ * bytes as Megatron's builder. It writes P.bin.tmp, P.idx.tmp and two lists, P.lengths.tmp and
+ * P.documents.tmp. At the end it renames the first two, so P is complete or does not exist. Its
+ * memory does not grow with the data.
  */
 #ifndef SHOAL_INDEXED_H
 #define SHOAL_INDEXED_H
@@ -19,55 +22,44 @@
 extern "C" {
 #endif
 
-/* What a pair of files holds. */
+/* The contents of a pair of files. */
 typedef struct shoal_indexed_info {
     const char *dtype; /* of a token: "uint16", ...; static */
     int32_t token_width;
     int64_t sequence_count, document_count, token_count;
-    int32_t shortest, longest; /* sequence, in tokens; 0 where there is none */
+    int32_t shortest, longest; /* sequence, in tokens; 0 without sequences */
     int64_t index_bytes, token_bytes;
 } shoal_indexed_info;
 
-/* Opens P.idx and P.bin, checks all of the index against both files' sizes, and says what is in
- * them. Takes a pass over P.idx. SHOAL_ENOENT: a file is missing; SHOAL_EINVAL: a file is none of
- * this kind, or damaged: which one, and where. */
-SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_indexed_inspect(const char *prefix,
-                                                              shoal_indexed_info *info);
+/* Opens P.idx and P.bin, checks the whole index against the sizes of both files, and describes
+ * them. Cost: a pass over P.idx. SHOAL_ENOENT: a file is missing. SHOAL_EINVAL: a file has another
+ * format or is damaged; the error says which file and where. */
+SHOAL_API SHOAL_CHECKED shoal_status shoal_indexed_inspect(const char *prefix,
+                                                           shoal_indexed_info *info);
 
 typedef struct shoal_index_writer shoal_index_writer;
 
-/* Begins to write P. Tokens take two bytes each when vocab_size is below 65500, else four.
- * *writer is owned. SHOAL_EIO, SHOAL_EINVAL: a file cannot be made there. */
+/* Begins to write P. Tokens take two bytes each if vocab_size is below 65500, else four. *writer is
+ * owned by the caller. SHOAL_EIO, SHOAL_EINVAL: a file cannot be created. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_index_writer_create(const char *prefix,
                                                                int64_t vocab_size,
                                                                shoal_index_writer **writer);
-/* Removes what is not finished. NULL is fine. */
+/* Removes unfinished files and frees the writer. NULL is fine. */
 SHOAL_API void shoal_index_writer_destroy(shoal_index_writer *writer);
-/* Appends a sequence to the document that is open. SHOAL_EINVAL: a token does not fit. */
+/* Appends a sequence to the open document. SHOAL_EINVAL: a token does not fit. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_index_writer_add(shoal_index_writer *writer,
                                                             const int32_t *tokens, int64_t count);
-/* Ends the document; one without sequences is an empty document. */
+/* Ends the document. A document without sequences is empty. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_index_writer_end_document(shoal_index_writer *writer);
-/* Appends all documents of another pair of files, of the same token type. */
+/* Appends all documents of another pair of files, which has the same token type. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_index_writer_append(shoal_index_writer *writer,
                                                                const char *prefix);
-/* Completes both files and gives them their names. The writer can only be destroyed then. */
+/* Completes both files and renames them to their final names. After it the writer can only be
+ * destroyed. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_index_writer_finish(shoal_index_writer *writer);
-/* Makes `prefix` of all documents of the others, in order; they must have one token type. */
+/* Writes all documents of `prefixes`, in order, to `prefix`. They have one token type. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_indexed_merge(const char *const *prefixes, int32_t count,
                                                          const char *prefix);
-
-/* ---- structs that grow ----------------------------------------------------------------------- */
-/* The function behind the inline one above. */
-SHOAL_API SHOAL_CHECKED shoal_status shoal_indexed_inspect_sized(const char *prefix,
-                                                                 shoal_indexed_info *info,
-                                                                 size_t info_size);
-
-SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_indexed_inspect(const char *prefix,
-                                                              shoal_indexed_info *info)
-{
-    return shoal_indexed_inspect_sized(prefix, info, sizeof *info);
-}
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
-/* mpi.h - a program of MPI trains with Shoal.
+/* mpi.h - lets the ranks of an MPI program train with Shoal.
  *
- * Include <mpi.h> first, then this header; libshoal itself knows no MPI and finds what the program
- * is linked with (Open MPI or MPICH) when it runs:
+ * Include <mpi.h> first, then this header. libshoal does not link MPI. At run time it finds the MPI
+ * that the program is linked with (Open MPI or MPICH):
  *
  *     MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
  *     shoal_comm_from_mpi(MPI_COMM_WORLD, &group);
@@ -9,8 +9,9 @@
  *     shoal_comm_destroy(group);
  *     MPI_Finalize();
  *
- * From Fortran shoal_comm_from_mpi_handle takes the communicator itself (with `use mpi_f08` its
- * MPI_VAL); examples/mpi has both. */
+ * In Fortran shoal_comm_from_mpi_handle takes the communicator itself (with `use mpi_f08` its
+ * MPI_VAL). examples/mpi has both.
+ */
 #ifndef SHOAL_MPI_H
 #define SHOAL_MPI_H
 
@@ -20,14 +21,14 @@
 extern "C" {
 #endif
 
-/* Makes a group of all ranks of an MPI communicator, which is duplicated: its own messages and the
- * program's do not meet. `handle` is Fortran's integer for it. Collective over the communicator,
- * after MPI_Init and before MPI_Finalize; *group is owned by the caller and destroyed before
- * MPI_Finalize. Waits have the deadline of DEEPSPEED_TIMEOUT (minutes, default 10). With less than
- * MPI_THREAD_SERIALIZED the calling thread alone may use the group, which the engine's overlapping
- * communication does not do; while another thread of the program is in MPI itself, MPI has to be
- * started with MPI_THREAD_MULTIPLE. SHOAL_EUNSUPPORTED: this libshoal has no plug-in for this MPI.
- */
+/* Makes a group of all ranks of an MPI communicator. `handle` is Fortran's integer for the
+ * communicator. The communicator is duplicated, so messages of Shoal and of the program do not mix.
+ * Collective over the communicator, after MPI_Init and before MPI_Finalize. *group is owned by the
+ * caller, who destroys it before MPI_Finalize. Waits have the deadline of DEEPSPEED_TIMEOUT
+ * (minutes, default 10). Threads: below MPI_THREAD_SERIALIZED only the calling thread may use the
+ * group, and the engine's overlapped communication does not keep to that. While another thread of
+ * the program is in MPI, MPI_THREAD_MULTIPLE is required. SHOAL_EUNSUPPORTED: this libshoal has no
+ * plug-in for this MPI. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_comm_from_mpi_handle(int32_t handle,
                                                                 shoal_group **group);
 
@@ -42,9 +43,9 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_comm_from_mpi_handle(int32_t handle,
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* The same of C's MPI_Comm. */
-SHOAL_CHECKED SHOAL_INLINE shoal_status shoal_comm_from_mpi(MPI_Comm communicator,
-                                                            shoal_group **group)
+/* Makes a group of C's MPI_Comm, as shoal_comm_from_mpi_handle does. */
+SHOAL_CHECKED static inline shoal_status shoal_comm_from_mpi(MPI_Comm communicator,
+                                                             shoal_group **group)
 {
     return shoal_comm_from_mpi_handle((int32_t)MPI_Comm_c2f(communicator), group);
 }

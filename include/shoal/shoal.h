@@ -1,35 +1,47 @@
-/* shoal.h - everything, and a tour of it on one page.
+/* shoal.h - includes all public headers.
  *
- *   status.h       what calls return; the sentence of the last error
- *   log.h          where messages go
+ *   status.h       results of calls; the text of the last error
+ *   log.h          where log messages go
  *   tensor.h       element types, shapes, reading a tensor
  *   comm.h         joining the other ranks; collectives
- *   mpi.h          the ranks of a program of MPI (after <mpi.h>)
+ *   mpi.h          the ranks of an MPI program (after <mpi.h>)
  *   mesh.h         axes of parallelism over ranks, and their groups
  *   autograd.h     parameters, layers and the ops of a forward pass
- *   transformer.h  GPT as an array of layers
- *   tokenizer.h    text -> token numbers, and back
- *   data.h         text -> tokens -> micro-batches
- *   indexed.h      Megatron's data files: looked at, written, merged
- *   preprocess.h   JSON lines to such files
+ *   transformer.h  models by name: GPT, Llama, BERT
+ *   tokenizer.h    text to tokens and back
+ *   data.h         text to tokens to micro-batches
+ *   indexed.h      Megatron's data files: inspected, written, merged
+ *   preprocess.h   JSON lines to Megatron's data files
  *   engine.h       training: forward, backward, step; checkpoints
- *   checkpoint.h   checkpoints in a folder: whole or not, shown, pruned
- *   plan.h         what a run will need, without running it
- *   autotuning.h   which layout is fastest; pipelines as pictures
+ *   checkpoint.h   checkpoints in a folder: verified, shown, pruned
+ *   foreign.h      checkpoints for other programs
+ *   plan.h         memory, traffic and work of a run, without running it
+ *   autotuning.h   the fastest layout; pipelines as pictures
  *   monitor.h      numbers of a run: live line, CSV, JSON lines
+ *   plot.h         numbers of runs as pictures and pages
  *   inference.h    text from a checkpoint
  *   launcher.h     starting ranks
- *   diff.h         where two runs, or two checkpoints, part
- *   inspect.h      what is inside of files
- *   elasticity.h   which numbers of ranks a configuration allows
- *   hub.h          models as the Hugging Face Hub has them
- *   report.h       what this build finds on this machine
+ *   diff.h         the first difference of two runs or checkpoints
+ *   inspect.h      contents of files
+ *   elasticity.h   the numbers of ranks that a configuration allows
+ *   hub.h          models in the layout of the Hugging Face Hub
+ *   report.h       this build, this machine, checkpoints of a folder
  *
- * WORDS  A *rank* is one process (or thread) of a job. A *micro-batch* is what one forward pass
- * sees, a *step* is one update of the weights. Micro-batches of a step are numbered over all ranks,
- * so code that makes data never asks which rank it runs on.
- *
- * A PROGRAM makes a model, joins the group, creates an engine and owns the loop:
+ * Rules of every call
+ * - Errors: a shoal_status of 0 is success, > 0 a normal outcome, < 0 an error.
+ *   shoal_error_message() returns its text. The library never exits, and it prints only through the
+ *   log sink (log.h).
+ * - Ownership: the caller owns the result of a `create` or `init` and passes it to the `destroy`,
+ *   which accepts NULL. Everything else is borrowed, as long as its docstring says.
+ * - Ranks: a call is collective over its group only if its docstring says so. When a rank fails,
+ *   the waits of the other ranks fail, too, and name it.
+ * - Structs: 0 or NULL selects a member's default. Use designated initialisers: new versions add
+ *   members. Compile a program again for each minor version; its number is in the soname.
+ * - Threads: an object belongs to one thread at a time. There is no global state, so several ranks
+ *   may live in one process (shoal_thread_world_create).
+ */
+
+/* A program makes a model, joins the group, creates an engine and owns the loop:
  *
  *   shoal_group *group = NULL;
  *   shoal_engine *engine = NULL;
@@ -48,28 +60,17 @@
  *   shoal_engine_destroy(engine);
  *   shoal_comm_destroy(group);
  *
- * Started alone it is one rank; `shoal run --num_gpus 4 ./program` makes it four, without a change.
+ * The program runs as one rank. `shoal run --num_gpus 4 ./program` runs it as four ranks. Each gets
+ * --local_rank=N before its own arguments, as from DeepSpeed; --no_local_rank leaves it out.
  *
- * A MODEL is an array of layers. A layer names its parameters in `declare`, before any memory
- * exists, and writes its forward pass in `forward`; the tape differentiates it. shoal_model_create
- * makes a GPT-2 by name; examples/minimal/main.c makes one by hand in a screenful.
+ * Terms: a *rank* is one process (or thread) of a job. A *micro-batch* is the input of one forward
+ * pass. A *step* is one update of the weights. Micro-batches of a step are numbered over all ranks,
+ * so code that makes data does not depend on the rank.
  *
- * RULES of every call
- *   Errors     shoal_status: 0 is success, > 0 a normal outcome, < 0 an error whose sentence
- *              shoal_error_message() returns. The library neither prints (but through log.h) nor
- *              exits.
- *   Ownership  what a `create` or `init` gives is the caller's, to be given to its `destroy`, which
- *              takes NULL too. Everything else is borrowed, as long as the comment says.
- *   Ranks      a call is collective over its group only where its header says so; a rank that
- *              fails takes the others' waits with it, naming itself.
- *   Structs    what is 0 or NULL in a struct of arguments has its default. Use designated initialisers:
- *              structs get members in new versions, and programs keep running (status.h,
- *              SHOAL_INLINE). Members called `reserved` stay 0.
- *   Threads    an object belongs to one thread at a time. There is no global state: several ranks
- *              may live in one process (shoal_thread_world_create).
- *
- * All headers compile alone, as C11 and as C++17.
- */
+ * A model is an array of layers. A layer names its parameters in `declare`, before any memory
+ * exists. Its forward pass is in `forward`, and the tape differentiates it. shoal_model_create
+ * makes a GPT-2 by name, and examples/minimal/main.c makes a model by hand. All headers compile
+ * alone, as C11 and as C++17. */
 #ifndef SHOAL_SHOAL_H
 #define SHOAL_SHOAL_H
 
@@ -81,6 +82,7 @@
 #include "shoal/diff.h"
 #include "shoal/elasticity.h"
 #include "shoal/engine.h"
+#include "shoal/foreign.h"
 #include "shoal/hub.h"
 #include "shoal/indexed.h"
 #include "shoal/inference.h"
@@ -91,6 +93,7 @@
 #include "shoal/monitor.h"
 #include "shoal/mpi.h"
 #include "shoal/plan.h"
+#include "shoal/plot.h"
 #include "shoal/preprocess.h"
 #include "shoal/report.h"
 #include "shoal/status.h"

@@ -1,11 +1,13 @@
 /* tensor.h - element types and shapes.
  *
- * A tensor is a dense row-major block. Its memory belongs to a device and is opaque: read it with
- * shoal_tensor_read (explicit, counted). A tensor knows the global shape it is a block of and the
- * block's offset, so that everything random or positional is a function of global coordinates.
+ * A tensor is a dense row-major array. It is a block of a whole: it knows the global shape and its
+ * offset in it. Everything random or positional is a function of these global coordinates. The
+ * memory belongs to a device and is opaque. shoal_tensor_read reads it explicitly, and each read is
+ * counted.
  *
- * Shape letters used all over the project: B batch, T time (sequence), C channels (hidden),
- * H heads, D head size, V vocabulary, R rows (B*T), M N K the dims of a matrix product.
+ * Shape letters in all of Shoal
+ *   B batch   T time (sequence)   C channels (hidden)   H heads   D head size   V vocabulary
+ *   R rows (B*T)   M N K dims of a matrix product
  */
 #ifndef SHOAL_TENSOR_H
 #define SHOAL_TENSOR_H
@@ -30,7 +32,7 @@ typedef enum shoal_dtype {
 } shoal_dtype;
 
 #define SHOAL_MAX_DIMS 5
-/* ndim 0 is a scalar (one element); a dim of 0 is an empty tensor and valid. */
+/* ndim 0 is a scalar (one element). A dim of 0 is valid: the tensor is empty. */
 typedef struct shoal_shape {
     int32_t ndim;
     int64_t dim[SHOAL_MAX_DIMS];
@@ -38,26 +40,25 @@ typedef struct shoal_shape {
 
 typedef struct shoal_tensor shoal_tensor;
 
-/* Bytes of one element. */
+/* Returns the bytes of one element. */
 SHOAL_API size_t shoal_dtype_bytes(shoal_dtype dtype);
-/* "F32", "BF16", ... as safetensors names them. */
+/* Returns the name as in safetensors: "F32", "BF16", ... Static. */
 SHOAL_API const char *shoal_dtype_name(shoal_dtype dtype);
-/* Product of the dims, -1 on overflow or a negative dim. */
+/* Returns the product of the dims; -1 on overflow or for a negative dim. */
 SHOAL_API int64_t shoal_shape_count(const shoal_shape *shape);
 
-/* The type its elements are stored in. */
+/* Return the type of the elements, and the shape of this rank's block. */
 SHOAL_API shoal_dtype shoal_tensor_dtype(const shoal_tensor *tensor);
 SHOAL_API const shoal_shape *shoal_tensor_shape(const shoal_tensor *tensor); /* borrowed */
-/* Copies count elements from element `first` to host memory and waits for them: one counted host
- * synchronisation. SHOAL_EINVAL when the range is outside; SHOAL_EINVAL in meta mode (no memory).
- */
+/* Copies count elements from element `first` on to host memory and waits. Counts one host
+ * synchronisation. SHOAL_EINVAL: the range is outside, or the tensor has no memory (meta mode). */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_tensor_read(const shoal_tensor *tensor, int64_t first,
                                                        int64_t count, void *out);
-/* Reads a one-element floating tensor of any type as double; synchronises. */
+/* Reads a one-element floating-point tensor of any type as double. Synchronises. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_tensor_get_scalar(const shoal_tensor *tensor,
                                                              double *value);
 
-/* Shapes of one to four dims. */
+/* Make shapes of one to four dims. */
 static inline shoal_shape shoal_shape_1(int64_t a)
 {
     shoal_shape s = {1, {a, 0, 0, 0, 0}};

@@ -8,8 +8,9 @@
 
 static const struct shoali_accelerator *const built[] = {
     &shoali_accelerator_cpu,
-    &shoali_accelerator_sim, /* after cpu, which always probes true: sim must be asked for by name
-                              */
+    /* Behind cpu, which always probes true: these must be asked for by name. */
+    &shoali_accelerator_cuda,
+    &shoali_accelerator_sim,
     NULL,
 };
 #define BUILT_COUNT (sizeof built / sizeof built[0] - 1)
@@ -48,6 +49,18 @@ static shoal_status unknown_name(const char *name)
     return status;
 }
 
+static shoal_status does_not_work(const struct shoali_accelerator *accelerator)
+{
+    struct shoali_str why = {0};
+    if (accelerator->describe != NULL)
+        accelerator->describe(&why);
+    const shoal_status status =
+        SHOAL_FAIL(SHOAL_EUNSUPPORTED, "accelerator '%s' does not work on this machine%s%s",
+                   accelerator->name, why.length > 0 ? ": " : "", shoali_str_get(&why));
+    shoali_str_fini(&why);
+    return status;
+}
+
 shoal_status shoali_accelerator_select(const char *name,
                                        const struct shoali_accelerator **accelerator)
 {
@@ -60,11 +73,10 @@ shoal_status shoali_accelerator_select(const char *name,
             continue;
         if (built[i]->probe()) {
             *accelerator = built[i];
-            return SHOAL_OK;
+            return built[i]->variant != NULL ? built[i]->variant(accelerator) : SHOAL_OK;
         }
         if (named)
-            return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "accelerator '%s' does not work on this machine",
-                              wanted);
+            return does_not_work(built[i]);
     }
     return wanted != NULL ? unknown_name(wanted)
                           : SHOAL_FAIL(SHOAL_EUNSUPPORTED, "no accelerator works on this machine");
@@ -125,12 +137,27 @@ int32_t shoali_device_threads(const struct shoali_device *device)
     return device->threads;
 }
 
-void shoali_device_run_kernel(struct shoali_device *device, shoali_kernel_fn fn, const void *args,
-                              const struct shoali_kernel_context *context)
+void shoali_device_run_kernel(struct shoali_device_stream *stream, shoali_kernel_fn fn,
+                              const void *args)
 {
+    struct shoali_device *device = stream->device;
+    struct shoali_kernel_context context = {.device = device, .stream = stream};
+    /* Where the rank's other thread has the pool: results do not depend on the number of threads,
+     * so going on alone beats waiting for the end of its matrix product. */
+    const bool shared =
+        shoali_pool_threads(device->pool) > 1 && pthread_mutex_trylock(&device->pool_lock) == 0;
+    if (shared)
+        context.threads = device->pool;
     shoali_scratch_forget_asked();
-    fn(args, context);
+    fn(args, &context);
     shoali_device_count_workspace(device, shoali_scratch_asked());
+    if (shared)
+        pthread_mutex_unlock(&device->pool_lock);
+}
+
+bool shoali_device_owns(struct shoali_device *device, const void *address)
+{
+    return device->accelerator->owns(device, address);
 }
 
 void shoali_device_count_foreign(struct shoali_device *device, int64_t bytes)
@@ -165,6 +192,7 @@ void shoali_device_read_counters(const struct shoali_device *device,
         .host_bytes = atomic_load(&device->host_bytes),
         .host_peak_bytes = atomic_load(&device->host_peak_bytes),
         .workspace_bytes = workspace_of_all(device),
+        .stream_workspace_bytes = atomic_load(&device->stream_workspace_bytes),
     };
 }
 
@@ -181,10 +209,14 @@ shoal_status shoali_device_check_index(const struct shoali_accelerator *accelera
 shoal_status shoali_device_create(const struct shoali_accelerator *accelerator, int32_t index,
                                   struct shoali_pool *pool, struct shoali_device **device)
 {
+    shoal_status status;
     SHOAL_ASSERT(accelerator->abi == SHOALI_ACCELERATOR_ABI);
     SHOAL_ASSERT(accelerator->bytes == sizeof *accelerator);
     *device = NULL;
-    return accelerator->device_create(index, pool, device);
+    SHOAL_TRY(status, accelerator->device_create(index, pool, device), done);
+    (*device)->index = index;
+done:
+    return status;
 }
 
 void shoali_device_destroy(struct shoali_device *device)
@@ -197,6 +229,11 @@ void shoali_device_destroy(struct shoali_device *device)
 const struct shoali_accelerator *shoali_device_accelerator(const struct shoali_device *device)
 {
     return device->accelerator;
+}
+
+int32_t shoali_device_index(const struct shoali_device *device)
+{
+    return device->index;
 }
 
 struct shoali_pool *shoali_device_pool(const struct shoali_device *device)
@@ -292,6 +329,13 @@ void shoali_device_memory(struct shoali_device *device, int64_t *total_bytes,
     device->accelerator->memory(device, total_bytes, available_bytes);
 }
 
+void shoali_device_get_facts(struct shoali_device *device, struct shoali_device_facts *facts)
+{
+    *facts = (struct shoali_device_facts){0};
+    if (device->accelerator->facts != NULL)
+        device->accelerator->facts(device, facts);
+}
+
 void shoali_device_get_counters(const struct shoali_device *device,
                                 struct shoali_device_counters *counters)
 {
@@ -312,9 +356,12 @@ void shoali_stream_destroy(struct shoali_device_stream *stream)
     if (stream == NULL)
         return;
     struct shoali_device *device = stream->device;
-    struct shoali_staging staging[SHOALI_STAGING_BLOCKS];
+    struct shoali_pinned_block staging[SHOALI_STAGING_BLOCKS];
+    void *const workspace = stream->workspace;
     memcpy(staging, stream->staging, sizeof staging);
+    atomic_fetch_sub(&device->stream_workspace_bytes, (int64_t)stream->workspace_bytes);
     device->accelerator->stream_destroy(stream);
+    shoali_device_free(device, workspace);
     for (int32_t i = 0; i < SHOALI_STAGING_BLOCKS; i++)
         shoali_device_host_free(device, staging[i].memory);
 }
@@ -333,7 +380,17 @@ shoal_status shoali_stream_synchronize(struct shoali_device_stream *stream)
 shoal_status shoali_event_create(struct shoali_device *device, struct shoali_event **event)
 {
     *event = NULL;
-    return device->accelerator->event_create(device, event);
+    return device->accelerator->event_create(device, false, event);
+}
+
+shoal_status shoali_event_create_timed(struct shoali_device *device, struct shoali_event **event)
+{
+    shoal_status status;
+    *event = NULL;
+    SHOAL_TRY(status, device->accelerator->event_create(device, true, event), done);
+    (*event)->timed = true;
+done:
+    return status;
 }
 
 void shoali_event_destroy(struct shoali_event *event)
@@ -344,14 +401,36 @@ void shoali_event_destroy(struct shoali_event *event)
 
 shoal_status shoali_event_record(struct shoali_event *event, struct shoali_device_stream *stream)
 {
+    shoal_status status;
     SHOAL_ASSERT(event->device == stream->device);
-    return event->device->accelerator->event_record(event, stream);
+    SHOAL_TRY(status, event->device->accelerator->event_record(event, stream), done);
+    if (event->timed)
+        event->recorded = true;
+done:
+    return status;
 }
 
 shoal_status shoali_event_synchronize(struct shoali_event *event)
 {
     atomic_fetch_add(&event->device->host_sync_count, 1);
     return event->device->accelerator->event_synchronize(event);
+}
+
+shoal_status shoali_event_elapsed(struct shoali_event *begin, struct shoali_event *end, int64_t *ns)
+{
+    shoal_status status;
+    SHOAL_ASSERT(begin->device == end->device);
+    *ns = 0;
+    if (!begin->recorded || !end->recorded)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "the time between two events of device %s: the %s is %s; create it by "
+                          "shoali_event_create_timed and record it first",
+                          end->device->accelerator->name, begin->recorded ? "second" : "first",
+                          (begin->recorded ? end : begin)->timed ? "not recorded" : "not timed");
+    SHOAL_TRY(status, shoali_event_synchronize(end), done);
+    SHOAL_TRY(status, end->device->accelerator->event_elapsed(begin, end, ns), done);
+done:
+    return status;
 }
 
 shoal_status shoali_stream_wait_event(struct shoali_device_stream *stream,
@@ -439,15 +518,31 @@ shoal_status shoali_stream_staging(struct shoali_device_stream *stream, int32_t 
                                    void **memory)
 {
     shoal_status status = SHOAL_OK;
-    struct shoali_staging *staging = &stream->staging[block];
+    struct shoali_pinned_block *staging = &stream->staging[block];
     *memory = NULL;
     if (staging->memory == NULL || staging->bytes < bytes) {
         shoali_device_host_free(stream->device, staging->memory);
-        *staging = (struct shoali_staging){0};
+        *staging = (struct shoali_pinned_block){0};
         SHOAL_TRY(status, shoali_device_host_alloc(stream->device, bytes, &staging->memory), done);
         staging->bytes = bytes;
     }
     *memory = staging->memory;
+done:
+    return status;
+}
+
+shoal_status shoali_stream_workspace(struct shoali_device_stream *stream, size_t bytes,
+                                     void **address)
+{
+    shoal_status status = SHOAL_OK;
+    *address = NULL;
+    if (stream->workspace == NULL) {
+        SHOAL_TRY(status, shoali_device_alloc(stream->device, bytes, &stream->workspace), done);
+        stream->workspace_bytes = bytes;
+        atomic_fetch_add(&stream->device->stream_workspace_bytes, (int64_t)bytes);
+    }
+    SHOAL_ASSERT(bytes <= stream->workspace_bytes);
+    *address = stream->workspace;
 done:
     return status;
 }

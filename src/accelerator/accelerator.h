@@ -14,8 +14,11 @@
  *         runs. Streams run `late` (only when somebody waits), `random` (seeded interleaving) or on
  *         a `thread`: SHOAL_SIM_STREAMS (default late). Freed memory is filled with 0xFF (NaN) and
  *         quarantined; fresh memory is filled with 0xFF too. Size of the reservation:
- *         SHOAL_SIM_BYTES (default 8 GiB, lazily committed by the kernel).
- *   cuda  later: the same table.
+ *         SHOAL_SIM_BYTES (default 8 GiB, lazily committed by the kernel). SHOAL_SIM_MEMORY=closed:
+ *         as on a GPU, neither kernels of the host nor tasks get addresses that work; kernels of
+ *         tables for this memory alone do (ops/table.h).
+ *   cuda  NVIDIA's GPUs, through their driver (accelerator/cuda/cuda.h). It has no memory in common
+ *         with the host but pinned memory.
  *   meta  stands in for one of the others in a plan: what it hands out, pinned memory too, are
  *         addresses that no process can have, so touching one is a crash every time; launches and
  *         copies do nothing, copies to the host give zeros; only the counters are real. It is not
@@ -39,8 +42,8 @@
  *   (the alias). A device that is not exportable has to be copied from and to pinned memory around
  *   the task. On cuda that will depend on what the peers can map.
  *
- * Selection: SHOAL_ACCELERATOR, else DS_ACCELERATOR, else the first that probes true of {cuda,
- * cpu}; an unknown name is SHOAL_ECONFIG listing the known ones.
+ * Selection: SHOAL_ACCELERATOR, else DS_ACCELERATOR, else cpu; an unknown name is SHOAL_ECONFIG
+ * listing the known ones.
  *
  * Threads: a device belongs to one rank; calls come from the rank's main thread or its
  * communication thread, never at the same time on the same stream.
@@ -112,6 +115,14 @@ struct shoali_device_counters {
     int64_t host_sync_count;             /* explicit waits of the host for the device */
     int64_t launch_count;
     int64_t workspace_bytes; /* host memory of all threads that kernels take for their work */
+    int64_t stream_workspace_bytes; /* of allocated_bytes: what shoali_stream_workspace took */
+};
+
+/* What a device is, for people and for benchmarks. "" and 0: not known. */
+struct shoali_device_facts {
+    char name[96], capability[32], driver[40];
+    int64_t cache_bytes; /* of the last level */
+    bool emulated;       /* times mean nothing */
 };
 
 /* Work of the host in a stream's order. */
@@ -138,9 +149,15 @@ struct shoali_accelerator {
     size_t bytes; /* sizeof the table */
     const char *name;
     bool (*probe)(void);
-    bool host_accessible; /* host code may dereference device addresses */
-    bool exportable;      /* a task's buffers may be device memory */
-    bool meta;            /* there is no memory, pinned neither */
+    bool host_accessible;    /* host code may dereference device addresses */
+    bool exportable;         /* a task's buffers may be device memory */
+    bool host_kernels;       /* kernels of the host may be launched: they reach device memory */
+    bool meta;               /* there is no memory, pinned neither */
+    const char *memory_name; /* by which kernel tables name it (ops/table.h); NULL: the host's */
+    /* Optional: the table that the environment asks for in place of this one, of the same name. */
+    shoal_status (*variant)(const struct shoali_accelerator **chosen);
+    /* Optional: appends what it found on this machine, or why it does not work. */
+    void (*describe)(struct shoali_str *text);
 
     int32_t (*device_count)(void);
     shoal_status (*device_create)(int32_t index, struct shoali_pool *pool,
@@ -151,6 +168,8 @@ struct shoali_accelerator {
     /* The same, of zeros. NULL: fresh memory may hold anything, so it is filled. */
     shoal_status (*alloc_zeroed)(struct shoali_device *device, size_t bytes, void **address);
     void (*free)(struct shoali_device *device, void *address);
+    /* Whether an address is device memory. NULL: nobody asks, as host_kernels is true. */
+    bool (*owns)(struct shoali_device *device, const void *address);
     shoal_status (*host_alloc)(struct shoali_device *device, size_t bytes,
                                void **memory); /* pinned */
     void (*host_free)(struct shoali_device *device, void *memory);
@@ -158,13 +177,18 @@ struct shoali_accelerator {
                                   struct shoali_device_stream **stream);
     void (*stream_destroy)(struct shoali_device_stream *stream);
     shoal_status (*stream_synchronize)(struct shoali_device_stream *stream);
-    shoal_status (*event_create)(struct shoali_device *device, struct shoali_event **event);
+    /* A timed event keeps when the stream came to it. */
+    shoal_status (*event_create)(struct shoali_device *device, bool timed,
+                                 struct shoali_event **event);
     void (*event_destroy)(struct shoali_event *event);
     shoal_status (*event_record)(struct shoali_event *event, struct shoali_device_stream *stream);
     shoal_status (*event_synchronize)(struct shoali_event *event);
+    /* Of timed events that have passed: from one to the other, by the device's clock. */
+    shoal_status (*event_elapsed)(struct shoali_event *begin, struct shoali_event *end,
+                                  int64_t *ns);
     shoal_status (*stream_wait_event)(struct shoali_device_stream *stream,
                                       struct shoali_event *event);
-    /* A kernel that runs on the host runs by shoali_device_run_kernel (device.h). */
+    /* A kernel that runs on the host runs by shoali_device_run_kernel. */
     shoal_status (*launch)(struct shoali_device_stream *stream,
                            const struct shoali_kernel_type *type, shoali_kernel_fn fn,
                            const void *args);
@@ -177,10 +201,13 @@ struct shoali_accelerator {
     shoal_status (*launch_host)(struct shoali_device_stream *stream,
                                 const struct shoali_host_task *task);
     void (*memory)(struct shoali_device *device, int64_t *total_bytes, int64_t *available_bytes);
+    /* Optional: what the device is. */
+    void (*facts)(struct shoali_device *device, struct shoali_device_facts *facts);
     void (*counters)(const struct shoali_device *device, struct shoali_device_counters *counters);
 };
-#define SHOALI_ACCELERATOR_ABI 3u
-extern const struct shoali_accelerator shoali_accelerator_cpu, shoali_accelerator_sim;
+#define SHOALI_ACCELERATOR_ABI 6u
+extern const struct shoali_accelerator shoali_accelerator_cuda, shoali_accelerator_cpu,
+    shoali_accelerator_sim, shoali_accelerator_sim_closed;
 /* The meta table that looks to others as `like` does. */
 const struct shoali_accelerator *shoali_accelerator_meta(const struct shoali_accelerator *like);
 
@@ -197,6 +224,7 @@ SHOAL_CHECKED shoal_status shoali_device_create(const struct shoali_accelerator 
                                                 struct shoali_device **device);
 void shoali_device_destroy(struct shoali_device *device); /* NULL is fine */
 const struct shoali_accelerator *shoali_device_accelerator(const struct shoali_device *device);
+int32_t shoali_device_index(const struct shoali_device *device);
 struct shoali_pool *shoali_device_pool(const struct shoali_device *device);
 /* Threads that a kernel has. A plan's device, which launches nothing, is told of them. */
 int32_t shoali_device_threads(const struct shoali_device *device);
@@ -230,10 +258,18 @@ SHOAL_CHECKED shoal_status
 shoali_stream_synchronize(struct shoali_device_stream *stream); /* counted */
 SHOAL_CHECKED shoal_status shoali_event_create(struct shoali_device *device,
                                                struct shoali_event **event);
+/* An event that shoali_event_elapsed takes. */
+SHOAL_CHECKED shoal_status shoali_event_create_timed(struct shoali_device *device,
+                                                     struct shoali_event **event);
 void shoali_event_destroy(struct shoali_event *event);
 SHOAL_CHECKED shoal_status shoali_event_record(struct shoali_event *event,
                                                struct shoali_device_stream *stream);
 SHOAL_CHECKED shoal_status shoali_event_synchronize(struct shoali_event *event); /* counted */
+/* Waits for `end`, which is recorded behind `begin` in the order of streams, and gives the time
+ * from one to the other as the device has seen it. SHOAL_EINVAL: an event without time, or never
+ * recorded. */
+SHOAL_CHECKED shoal_status shoali_event_elapsed(struct shoali_event *begin,
+                                                struct shoali_event *end, int64_t *ns);
 SHOAL_CHECKED shoal_status shoali_stream_wait_event(struct shoali_device_stream *stream,
                                                     struct shoali_event *event);
 SHOAL_CHECKED shoal_status shoali_launch(struct shoali_device_stream *stream,
@@ -246,12 +282,24 @@ SHOAL_CHECKED shoal_status shoali_fill(struct shoali_device_stream *stream, void
 /* Puts work of the host into the stream. Takes the task over, on failure too. */
 SHOAL_CHECKED shoal_status shoali_launch_host(struct shoali_device_stream *stream,
                                               const struct shoali_host_task *task);
-/* One of two blocks of pinned memory that belong to the stream, for work of that stream alone: it
- * holds what the stream's last user put there, because the stream runs in order. The next call for
- * the same block may free it, when it asks for more (what is queued keeps it until then). */
-enum { SHOALI_STAGING_BLOCKS = 2 };
+/* A block of pinned memory that belongs to the stream, for work of that stream alone: it holds what
+ * the stream's last user put there, because the stream runs in order. The next call for the same
+ * block may free it, when it asks for more (what is queued keeps it until then). Blocks 0 and 1
+ * serve collectives (comm/), SHOALI_STAGING_KERNEL serves kernels of the host (ops/staged.c). */
+enum { SHOALI_STAGING_KERNEL = 2, SHOALI_STAGING_BLOCKS };
 SHOAL_CHECKED shoal_status shoali_stream_staging(struct shoali_device_stream *stream, int32_t block,
                                                  size_t bytes, void **memory);
+/* Device memory that belongs to the stream, for kernels of that stream alone, which run in its
+ * order. All callers ask for the same size: it is allocated at the first call and freed with the
+ * stream. */
+SHOAL_CHECKED shoal_status shoali_stream_workspace(struct shoali_device_stream *stream,
+                                                   size_t bytes, void **address);
+/* Runs a kernel of the host at once, on the calling thread and, where nobody else uses them, the
+ * device's threads. Counts its workspace. */
+void shoali_device_run_kernel(struct shoali_device_stream *stream, shoali_kernel_fn fn,
+                              const void *args);
+/* Whether an address is memory of a device whose host_kernels is false. */
+bool shoali_device_owns(struct shoali_device *device, const void *address);
 /* Counts memory that came from elsewhere (communication buffers) among the device's; negative when
  * it goes. */
 void shoali_device_count_foreign(struct shoali_device *device, int64_t bytes);
@@ -262,6 +310,7 @@ SHOAL_CHECKED shoal_status shoali_download(struct shoali_device_stream *stream, 
                                            const void *device_from, size_t bytes);
 void shoali_device_memory(struct shoali_device *device, int64_t *total_bytes,
                           int64_t *available_bytes);
+void shoali_device_get_facts(struct shoali_device *device, struct shoali_device_facts *facts);
 void shoali_device_get_counters(const struct shoali_device *device,
                                 struct shoali_device_counters *counters);
 /* Bytes of host memory that a process of this machine can have now when `sharers` processes share

@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 
 /* Pinned memory that is kept between uses. */
-struct shoali_staging {
+struct shoali_pinned_block {
     void *memory; /* NULL: none yet */
     size_t bytes;
 };
@@ -22,16 +22,22 @@ struct shoali_device {
     /* Atomic: the rank's main thread and its communication thread both count. */
     _Atomic int64_t allocated_bytes, peak_bytes, alloc_count, host_sync_count, launch_count;
     _Atomic int64_t host_bytes, host_peak_bytes;
-    _Atomic int64_t workspace_bytes; /* of a thread, as asked for */
-    int32_t threads;                 /* of the pool, or what a plan expects of it */
+    _Atomic int64_t workspace_bytes;        /* of a thread, as asked for */
+    _Atomic int64_t stream_workspace_bytes; /* device memory of all streams, at most */
+    int32_t threads;                        /* of the pool, or what a plan expects of it */
+    int32_t index;                          /* of the accelerator's; set by the front */
 };
 /* First member of every backend's stream and event. */
 struct shoali_device_stream {
     struct shoali_device *device;
-    struct shoali_staging staging[SHOALI_STAGING_BLOCKS];
+    struct shoali_pinned_block staging[SHOALI_STAGING_BLOCKS];
+    void *workspace; /* device memory; NULL: none yet */
+    size_t workspace_bytes;
 };
 struct shoali_event {
     struct shoali_device *device;
+    bool timed;    /* set by the front, */
+    bool recorded; /* of timed events alone */
 };
 
 void shoali_device_init(struct shoali_device *device, const struct shoali_accelerator *accelerator,
@@ -40,9 +46,6 @@ void shoali_device_fini(struct shoali_device *device);
 /* Count an allocation, and its end. */
 void shoali_device_count_alloc(struct shoali_device *device, size_t bytes);
 void shoali_device_count_free(struct shoali_device *device, size_t bytes);
-/* Runs a kernel on the calling thread, and counts the working memory that it took (base/scratch.h). */
-void shoali_device_run_kernel(struct shoali_device *device, shoali_kernel_fn fn, const void *args,
-                              const struct shoali_kernel_context *context);
 /* Count pinned host memory: bytes > 0 that was allocated, < 0 that was freed. */
 void shoali_device_count_host(struct shoali_device *device, int64_t bytes);
 /* The `counters` member of every table. */

@@ -3,15 +3,12 @@
 #define SHOALI_ACCELERATOR_TEST_KERNELS_H
 
 #include "accelerator/accelerator.h"
+#include "accelerator/test_arguments.h"
+#include "base/test_cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define OK(call)                                        \
     do {                                                \
@@ -20,14 +17,6 @@
             fail_msg("%s", #call);                      \
         }                                               \
     } while (0)
-
-/* out[i] = 3 a[i] + b[i] + value in wrapping integers; a and b may be NULL (zeros). */
-struct mix_args {
-    uint32_t *out;
-    const uint32_t *a, *b;
-    int64_t count;
-    uint32_t value;
-};
 
 static inline void mix_slice(void *arg, int32_t index, int32_t count)
 {

@@ -1,6 +1,8 @@
 /* The words that recompute is configured with. */
 #include "activation_checkpointing/activation_checkpointing.h"
 
+#include "base/log.h"
+
 #include <string.h>
 
 static int64_t ceil_divide(int64_t a, int64_t b)
@@ -86,21 +88,20 @@ static shoal_status read_selective(struct shoali_recompute *recompute,
     return SHOAL_OK;
 }
 
-/* A key that asks for what does not happen. */
-static shoal_status check_idle_keys(const struct shoali_recompute_args *args)
+/* A key that asks for what does not happen: published configurations have such. */
+static void warn_idle_keys(const struct shoali_recompute_args *args)
 {
     const char *key = args->cpu_checkpointing                ? "cpu_checkpointing"
                       : args->contiguous_memory_optimization ? "contiguous_memory_optimization"
                       : args->synchronize                    ? "synchronize_checkpoint_boundary"
                       : args->profile                        ? "profile"
                                                              : NULL;
-    if (key == NULL)
-        return SHOAL_OK;
-    return SHOAL_FAIL(SHOAL_ECONFIG,
-                      "activation_checkpointing.%s has nothing to act on, because nothing is "
-                      "recomputed: give number_checkpoints, or --recompute-granularity full or "
-                      "selective, or leave the key out",
-                      key);
+    if (key)
+        SHOALI_WARN_FIRST(
+            "config",
+            "activation_checkpointing.%s has no effect: nothing is recomputed without "
+            "number_checkpoints or --recompute-granularity",
+            key);
 }
 
 static shoal_status read_granularity(struct shoali_recompute *recompute,
@@ -109,8 +110,10 @@ static shoal_status read_granularity(struct shoali_recompute *recompute,
     if (!args->granularity && (args->method || args->num_layers || args->modules))
         return SHOAL_FAIL(SHOAL_EINVAL, "recompute options without --recompute-granularity: give "
                                         "full or selective");
-    if (!args->granularity && args->number_checkpoints == 0)
-        return check_idle_keys(args);
+    if (!args->granularity && args->number_checkpoints == 0) {
+        warn_idle_keys(args);
+        return SHOAL_OK;
+    }
     if (!args->granularity || strcmp(args->granularity, "full") == 0)
         return read_full(recompute, args);
     if (strcmp(args->granularity, "selective") == 0)
@@ -125,6 +128,8 @@ shoal_status shoali_recompute_init(struct shoali_recompute *recompute,
     shoal_status status;
     *recompute = (struct shoali_recompute){.timed_scope = -1};
     SHOAL_TRY(status, read_granularity(recompute, args), done);
+    if (!args->granularity && args->number_checkpoints == 0)
+        goto done;
     recompute->cpu = args->cpu_checkpointing;
     recompute->contiguous = args->contiguous_memory_optimization;
     recompute->synchronize = args->synchronize;

@@ -1,45 +1,40 @@
-/* autograd - the tape: ops recorded in forward, walked backward; parameters, sinks, scopes,
- * layers, meta mode. Level L5.
+/* autograd - the tape: records ops in forward and visits them in reverse order in backward. Level
+ * L5.
  *
- * WORDS
- *   row     const description of an op kind {infer, forward, backward_input, backward_weight, cost,
- *           saves}; lives in the folder that owns the op; there is no central list.
- *   node    one recorded op: row, attributes, inputs, parameters, outputs. Replayable: forward(node)
- *           may run again at any time and gives the same bits (random numbers come from
- *           coordinates).
- *   slot    memory of one tape: one device block and an offset allocator (first fit, deterministic).
- *           In meta mode the allocator runs without memory, so its peak *is* the plan, and a run
- *           needs exactly that.
- *   sink    where a parameter's gradient goes. grad_ready fires exactly once per tape and parameter.
- *   scope   a marked range of nodes with a path ("transformer.h.0/attn"); layers are outermost
- *           scopes.
+ * TERMS
+ *   row    op definition: const description of a kind of op {infer, forward, backward_input,
+ *          backward_weight, cost, saves}. It lives in the folder that owns the op; there is no
+ *          central list.
+ *   node   one recorded op: row, attributes, inputs, parameters, outputs. Its forward can run again
+ *          at any time with the same bits, because random numbers come from coordinates.
+ *   slot   memory of one tape: one device block and an offset allocator (first fit, deterministic).
+ *          In meta mode it has no memory, so its peak is the plan, and a run needs exactly that.
+ *   sink   gradient buffer of a parameter. grad_ready fires exactly once per tape and parameter.
+ *   scope  a marked range of nodes with a path ("transformer.h.0/attn"); a layer is an outermost
+ *          scope.
+ *   meta mode  exec.stream == NULL: shapes and the allocator only, no kernels, no memory.
  *
  * FOLDERS
- *   tape/   the tape itself: recording, liveness, slots, replay, backward (tape.h)
- *   rows/   ops on top of it, one file per family (rows.h); the tape knows none of them
+ *   tape/  recording, liveness, slots, replay, backward (tape.h)
+ *   rows/  ops, one file per family (rows.h); the tape knows none of them (scripts/check-tape)
  *
  * INVARIANTS
  *   - A parameter's address is resolved when a kernel is launched, never when a node is recorded.
  *   - Writing a parameter (shoali_param_begin_write) while a live tape reads it is an error.
- *   - Memory: a tensor's data is freed when (its scope has ended without listing it, or its tape is
- *     done) and no later backward needs it. In backward, a saved tensor is freed after its last
- *     reader's backward; gradients of activations after their producer's backward.
- *   - Fan-in: contributions to one tensor's gradient are added in reverse tape order, each complete
- *     before the add, rounded to the activation dtype at each add. Independent of recompute and
- *     fusion.
- *   - Recompute: a scope flagged so (by an observer at its begin) drops everything inside but its
- *     outputs at its end; before the backward of its last node its nodes run again in order: those
- *     whose results a backward or such a node reads, and all collectives; side-effect nodes never.
- *     Inside a recomputed scope further flags are cleared, and inner scopes drop at their ends.
- *     Several layers may be recomputed as one (a group): only what the first of them reads is kept.
- *   - A collective runs beside the kernels recorded after it, until something needs its result or
- *     its scope ends; what it reads and writes is held. Bits and memory plan do not depend on when
- *     it completes.
- *   - Several tapes are alive at once, each with its own slot, in any order.
- *   - Backward takes outputs + seeds, inputs + where their gradients go; a loss is the case seed =
- *     loss scale.
- *
- * META MODE: exec.stream == NULL. Shapes and the allocator only: no kernels, no memory.
+ *   - A tensor is freed when no later backward needs it and its scope ended without listing it, or
+ *     its tape is done. In backward a saved tensor is freed after its last reader, a gradient of an
+ *     activation after its producer.
+ *   - Contributions to one tensor's gradient are added in reverse tape order, each complete and
+ *     rounded to the activation dtype. The bits depend neither on recompute nor on fusion.
+ *   - Recompute (a flag of an observer): at its end a scope drops all but its outputs. Before its
+ *     last node's backward it replays, in order, the nodes whose results are read, and all
+ *     collectives; never side effects. Flags inside a recomputed scope are cleared. Layers may be
+ *     recomputed as a group, which keeps only the inputs of its first layer.
+ *   - A collective overlaps with the kernels recorded after it, until something needs its result or
+ *     its scope ends. Its buffers are held meanwhile; bits and plan do not depend on its timing.
+ *   - Several tapes may be alive at once, each with its own slot, in any order.
+ *   - Backward takes outputs with seeds, and inputs with places for their gradients. For a loss the
+ *     seed is the loss scale.
  */
 #ifndef SHOALI_AUTOGRAD_H
 #define SHOALI_AUTOGRAD_H
@@ -84,6 +79,7 @@ struct shoal_param {
     int32_t index;     /* canonical order = declaration order */
     shoal_shape shape; /* of what this rank holds */
     int64_t count;
+    int64_t alike_count; /* what the first rank along tp holds: by it all ranks along tp decide */
     int64_t begin;       /* its first element in the flat space of what this rank holds of all */
     int64_t whole_begin; /* the same where all are whole */
     const struct shoali_shard *shard; /* which elements of the whole those are; NULL: all */
@@ -109,11 +105,14 @@ struct shoal_param {
     void *owner; /* zero's bookkeeping, borrowed */
     /* A backward wrote a gradient since the engine cleared it at the step's begin (zeros for unused
      * parameters do not count); after the step's reduction: on any rank. */
-    bool touched;
+    bool has_gradient;
     bool named_unused; /* the engine warned about it */
 };
 /* SHOAL_EINTERNAL naming the parameter when a live tape reads it; else version+1. */
 SHOAL_CHECKED shoal_status shoali_param_begin_write(struct shoal_param *param);
+/* SHOAL_EINVAL: exact_splits.tensor is more than the units of this part. */
+SHOAL_CHECKED shoal_status shoali_param_refuse_exact_splits(const struct shoal_param *param,
+                                                            int32_t part);
 
 /* A model's parameters and layers after declaration; metadata only. */
 struct shoal_layer {
@@ -158,7 +157,8 @@ SHOAL_CHECKED shoal_status shoali_module_init(struct shoali_module *module,
                                               const shoal_model *model, shoal_dtype dtype,
                                               const struct shoali_axis_place *places,
                                               int32_t place_count);
-/* The same; `tag` (its user, a global name) may give splits to a parameter that was declared without. */
+/* The same; `tag` (its user, a global name) may give splits to a parameter that was declared
+ * without. */
 struct shoali_tagger {
     void *user;
     shoal_status (*tag)(void *user, const char *name, shoal_param_spec *spec);
@@ -169,9 +169,10 @@ SHOAL_CHECKED shoal_status shoali_module_init_tagged(struct shoali_module *modul
                                                      int32_t place_count,
                                                      const struct shoali_tagger *tagger);
 void shoali_module_fini(struct shoali_module *module);
-/* This rank runs layers [first[i], first[i] + count[i]) alone, of `runs` such runs. Of parameters that
- * none of them declares it holds nothing: they keep index and name, and the flat space is without
- * them. The axis pp cuts all of the module's parameters then, those too that this rank has whole. */
+/* This rank runs only layers [first[i], first[i] + count[i]) of `run_count` runs. It holds nothing
+ * of parameters that none of these layers declares. They keep index and name but take no part of
+ * the flat space. The axis pp then partitions all parameters of the module, also those that this
+ * rank has whole. */
 struct shoali_layer_run {
     int32_t first, count;
 };
@@ -206,9 +207,11 @@ SHOAL_CHECKED shoal_status shoali_packed_create(struct shoali_module *module,
                                                 const struct shoali_packed_rule *rule,
                                                 void **memory, size_t *bytes);
 
-/* For who only runs forward: weights that nothing but products of one kind reads are packed where they lie,
- * which takes memory for a copy of the largest, and none afterwards; where there is none they stay. Who reads one otherwise, a checkpoint, finds no weight. Runs in meta mode have
- * counted who reads what. A write of such a weight takes it back. Synchronises. */
+/* Packs weights in place, for callers that only run forward: weights that only products of one kind
+ * read. Packing takes memory for a copy of the largest weight and frees it afterwards; without that
+ * memory the weights stay as they are. Other readers, such as a checkpoint, find no weight there. A
+ * run in meta mode must have counted the readers before. A write of such a weight undoes its
+ * packing. Synchronises. */
 SHOAL_CHECKED shoal_status shoali_packed_place(struct shoali_module *module,
                                                const struct shoali_exec *exec);
 
@@ -240,8 +243,8 @@ struct shoali_scope {
     int64_t flops_forward, flops_backward, saved_bytes;
 };
 /* Called in the order of registration at begins and in reverse order at ends; a failing observer
- * poisons the tape. Any member NULL. grad_ready: nothing of this tape will be added to the
- * parameter's gradient any more. With defer_weight that may be after the ends of all scopes; for a
+ * poisons the tape. Any member NULL. grad_ready: this tape has added its last contribution
+ * to the parameter's gradient. With defer_weight that may be after the ends of all scopes; for a
  * parameter that no op used it is at the begin of the scope of the first layer that declares it. */
 struct shoali_observer {
     void *user;
@@ -265,8 +268,8 @@ struct shoali_keep {
     enum {
         SHOALI_KEEP_SLOT,  /* where they are */
         SHOALI_KEEP_BLOCK, /* in the block of `slot` */
-        SHOALI_KEEP_HOST   /* in pinned host memory (shoali_slot_create_pinned), copied out beside
-                              the next scope and back beside the backward of the one behind */
+        SHOALI_KEEP_HOST   /* in pinned host memory (shoali_slot_create_pinned); the copies overlap
+                              with the next scope, and with the backward of the scope after it */
     } where;
     struct shoali_slot *slot; /* borrowed; in meta mode a meta slot */
 };
@@ -307,14 +310,6 @@ struct shoal_tensor *shoali_tape_add_input(struct shoal_tape *tape, shoal_dtype 
 struct shoal_tensor *shoali_tape_add_device_input(struct shoal_tape *tape, shoal_dtype dtype,
                                                   const shoal_shape *shape, void *data,
                                                   bool needs_grad);
-/* Says that a tensor is the block at `offset` (NULL: 0) of a whole of shape `global`: what tensor,
- * sequence and pipeline parallelism do for inputs, for what a peer sent and for the results of
- * their own ops. An extent may be SHOALI_BLOCK_OPEN. Without it an input's dim 0 is taken for
- * samples from first_sample on and its other dims for whole, and a result follows the rule of its
- * row. Ops recorded afterwards see it; NULL is ignored. Poisons the tape with SHOAL_EINVAL when the
- * block is not inside. */
-void shoali_tape_set_block(struct shoal_tensor *tensor, const shoal_shape *global,
-                           const int64_t *offset);
 /* Batch arrays seen by shoal_tape_input. */
 void shoali_tape_set_batch(struct shoal_tape *tape, struct shoal_tensor *const *inputs,
                            int32_t count);
@@ -358,16 +353,12 @@ SHOAL_CHECKED shoal_status shoali_tape_backward_weight(struct shoal_tape *tape);
 SHOAL_CHECKED shoal_status shoali_tape_check_ids(struct shoal_tape *tape);
 /* Frees everything, releases the readers of parameters; the tape can begin again. */
 void shoali_tape_end(struct shoal_tape *tape);
-/* Drops the data inside a scope (but its outputs) and runs its nodes again: what recompute does.
- * For tests and tools. */
-SHOAL_CHECKED shoal_status shoali_tape_replay_scope(struct shoal_tape *tape, int32_t scope);
 /* What happened, for plans, the profiler and `diff`. */
 int32_t shoali_tape_scope_count(const struct shoal_tape *tape);
 /* How many layers of this recording declare the parameter: begins of backward scopes that one
  * grad_ready answers. */
 int32_t shoali_tape_declared(struct shoal_tape *tape, struct shoal_param *param);
 const struct shoali_scope *shoali_tape_scope(const struct shoal_tape *tape, int32_t index);
-int32_t shoali_tape_node_count(const struct shoal_tape *tape);
 void shoali_tape_totals(const struct shoal_tape *tape, int64_t *flops_forward,
                         int64_t *flops_backward, int64_t *bytes);
 
@@ -375,10 +366,10 @@ void shoali_tape_totals(const struct shoal_tape *tape, int64_t *flops_forward,
 
 #define SHOALI_NODE_MAX_INPUTS 4
 #define SHOALI_NODE_MAX_PARAMS 6
-#define SHOALI_NODE_MAX_OUTPUTS \
-    4 /* output 0 is the result, others are hidden (mean, rstd, lse) \
-       */
+/* Output 0 is the result, the others are hidden (mean, rstd, lse). */
+#define SHOALI_NODE_MAX_OUTPUTS 4
 struct shoali_node;
+struct shoali_record_args;
 struct shoali_op_row {
     uint32_t abi;
     size_t bytes;
@@ -404,8 +395,10 @@ struct shoali_op_row {
     shoal_status (*forward_finish)(struct shoal_tape *tape, struct shoali_node *node);
     shoal_status (*backward_post)(struct shoal_tape *tape, struct shoali_node *node);
     shoal_status (*backward_finish)(struct shoal_tape *tape, struct shoali_node *node);
+    /* Optional, first of all: replaces inputs that the row cannot take as they are. */
+    shoal_status (*prepare)(struct shoal_tape *tape, struct shoali_record_args *record);
 };
-#define SHOALI_OP_ROW_ABI 2u
+#define SHOALI_OP_ROW_ABI 3u
 /* forward and backward are called in meta mode too, so that their temporaries are part of the
  * plan; they put each kernel, copy and collective into this: `call` outside meta mode, else
  * SHOAL_OK. */
@@ -415,11 +408,11 @@ struct shoali_op_row {
 #define SHOALI_ROW_COLLECTIVE 4u
 #define SHOALI_ROW_VIEW 8u    /* output 0 shares input 0's memory */
 #define SHOALI_ROW_HELPER 16u /* a part of another op: counts for no random stream */
-#define SHOALI_ROW_HURRIED \
-    32u                          /* its backward_post comes before the backward_weight of the node \
-                                  recorded next, if that reads its result first */
-#define SHOALI_ROW_COLUMNS 64u   /* takes inputs whose last dim is cut (tensor_parallel.h) */
-#define SHOALI_ROW_SEQUENCE 128u /* ... whose sequence is */
+/* Its backward_post comes before the backward_weight of the node recorded next, if that node reads
+ * its result first. */
+#define SHOALI_ROW_HURRIED 32u
+#define SHOALI_ROW_COLUMNS 64u       /* takes inputs whose last dim is cut (tensor_parallel.h) */
+#define SHOALI_ROW_SEQUENCE 128u     /* ... whose sequence is */
 #define SHOALI_ROW_NOTES_PARAMS 256u /* infer calls shoali_tensor_note_param itself */
 
 struct shoali_record_args {
@@ -430,13 +423,12 @@ struct shoali_record_args {
     const void *attr;
     size_t attr_bytes; /* copied */
 };
-/* Records, infers, allocates, runs. Returns output 0, NULL when poisoned. */
+/* Prepares, records, infers, allocates, runs. Returns output 0, NULL when poisoned. */
 struct shoal_tensor *shoali_tape_record(struct shoal_tape *tape,
                                         const struct shoali_record_args *record);
 
 void *shoali_node_attr(const struct shoali_node *node);
 struct shoal_tensor *shoali_node_in(const struct shoali_node *node, int32_t index);
-struct shoal_param *shoali_node_param(const struct shoali_node *node, int32_t index);
 struct shoal_tensor *shoali_node_out(const struct shoali_node *node, int32_t index);
 /* In infer: describes output `index`; bound_count < 0: static size. */
 SHOAL_CHECKED shoal_status shoali_node_output(struct shoal_tape *tape, struct shoali_node *node,
@@ -471,14 +463,14 @@ SHOAL_CHECKED shoal_status shoali_param_grad_begin(struct shoal_tape *tape,
                                                    void **to, bool *accumulate);
 SHOAL_CHECKED shoal_status shoali_param_grad_end(struct shoal_tape *tape, struct shoali_node *node,
                                                  int32_t param);
-/* Between the two, with an I64 sink: what is in `to` is a contribution of its own, converted now; the
- * next one overwrites it. */
+/* Between begin and end, with an I64 sink: converts what is in `to` as a contribution of its own.
+ * The next contribution overwrites `to`. */
 SHOAL_CHECKED shoal_status shoali_param_grad_next(struct shoal_tape *tape, struct shoali_node *node,
                                                   int32_t param);
-/* A product that is a contribution: instead of begin, sets where it leaves its sums, the destination or, as
- * integers, the I64 sink, so that nothing is converted; *wanted false: frozen. Of elements [first, first +
- * count) of the parameter: parts follow each other from 0 to the end, each ended before the next one, and
- * the last one's end is that of the contribution. */
+/* Instead of begin, for a product that is a contribution: sets where the product leaves its sums,
+ * in the destination or, as integers, in the I64 sink, so that nothing is converted. *wanted false:
+ * frozen. For elements [first, first + count) of the parameter. Parts follow each other from 0 to
+ * the end, and each ends before the next one. The end of the last part ends the contribution. */
 SHOAL_CHECKED shoal_status shoali_param_grad_product(struct shoal_tape *tape,
                                                      struct shoali_node *node, int32_t param,
                                                      int64_t first, int64_t count,

@@ -41,11 +41,6 @@ void shoali_kv_cache_destroy(struct shoali_kv_cache *cache)
     shoali_free(cache);
 }
 
-size_t shoali_kv_cache_bytes(const struct shoali_kv_cache *cache)
-{
-    return cache->bytes;
-}
-
 int64_t shoali_kv_cache_positions(const struct shoali_kv_cache *cache)
 {
     return cache->positions;
@@ -91,9 +86,10 @@ shoal_status shoali_kv_cache_next(struct shoali_kv_cache *cache, int64_t width, 
         SHOAL_TRY(status, append_entry(cache, width, dtype), done);
     if (cache->next >= cache->count || cache->entry[cache->next].width != width ||
         cache->entry[cache->next].dtype != dtype)
-        return SHOAL_FAIL(SHOAL_EINTERNAL,
-                          "the model's attention %d has another shape than when its cache was made",
-                          (int)cache->next);
+        return SHOAL_FAIL(
+            SHOAL_EINTERNAL,
+            "attention %d of the model has a different shape than its key/value cache",
+            (int)cache->next);
     const struct entry *entry = &cache->entry[cache->next++];
     if (cache->memory != NULL)
         *data = (char *)cache->memory + entry->offset;

@@ -41,7 +41,6 @@ SHOAL_CHECKED shoal_status shoali_kv_cache_create(struct shoali_device *device, 
 void shoali_kv_cache_destroy(struct shoali_kv_cache *cache);
 /* Memory for the entries that a pass in meta mode met. */
 SHOAL_CHECKED shoal_status shoali_kv_cache_place(struct shoali_kv_cache *cache);
-size_t shoali_kv_cache_bytes(const struct shoali_kv_cache *cache);
 int64_t shoali_kv_cache_positions(const struct shoali_kv_cache *cache);
 /* A pass begins: the next attention op is the first. */
 void shoali_kv_cache_rewind(struct shoali_kv_cache *cache);

@@ -145,16 +145,16 @@ static const struct shoali_axis_place *find_place(const struct shoal_declaration
 static shoal_status cut_by(struct shoali_shard *shard, const shoal_param_split *split,
                            const int64_t *fine, const struct shoali_axis_place *place)
 {
-    struct shoali_cut cut = {.dim = split->dim,
-                             .ways = place->ways,
-                             .index = place->index,
-                             .splits = place->splits,
-                             .part_count = split->part_count};
+    struct shoali_dim_partition cut = {.dim = split->dim,
+                                       .ways = place->ways,
+                                       .index = place->index,
+                                       .splits = place->splits,
+                                       .part_count = split->part_count};
     _Static_assert(SHOAL_SPLIT_PARTS == SHOALI_SHARD_INTERVALS, "a part becomes an interval");
     memcpy(cut.part, split->part, sizeof cut.part);
     memcpy(cut.unit, split->unit, sizeof cut.unit);
     memcpy(cut.fine, fine, sizeof cut.fine);
-    return shoali_shard_cut(shard, &cut);
+    return shoali_shard_partition(shard, &cut);
 }
 
 /* What this rank holds of a parameter, by its splits, and which axes cut it. */
@@ -181,17 +181,6 @@ static shoal_status make_shard(const struct shoal_declaration *declaration,
     return SHOAL_OK;
 }
 
-/* What several splits had of a part would be in several sums. */
-static shoal_status refuse_splits(const struct shoal_param *param, int32_t part)
-{
-    const struct shoali_columns *columns = &param->columns;
-    return SHOAL_FAIL(SHOAL_EINVAL,
-                      "parameter %s: exact_splits.tensor is %d, but it has %lld units (groups of "
-                      "query heads), which exact splits do not share: give at most as many splits",
-                      param->name, (int)columns->splits,
-                      (long long)(columns->whole[part] / columns->unit[part]));
-}
-
 /* What tp does to a dim, part by part, beside the shard, which may join parts. */
 static shoal_status describe_columns(const struct shoal_declaration *declaration,
                                      const shoal_param_spec *spec, struct shoal_param *param)
@@ -199,7 +188,9 @@ static shoal_status describe_columns(const struct shoal_declaration *declaration
     static const struct shoali_axis_place alone = {SHOAL_AXIS_TP, 1, 0, 1};
     const struct shoali_axis_place *place = find_place(declaration, SHOAL_AXIS_TP);
     struct shoali_columns *columns = &param->columns;
+    int64_t first = 0; /* what the first rank has of the dim */
     int32_t s = 0;
+    param->alike_count = param->count;
     while (s < SHOAL_SPLITS && spec->split[s].axis != SHOAL_AXIS_TP)
         s++;
     if (s == SHOAL_SPLITS || (param->cut_by & SHOAL_AXIS_EXPERT) != 0)
@@ -220,16 +211,21 @@ static shoal_status describe_columns(const struct shoal_declaration *declaration
                                   place->splits, place->ways, place->index, &sharers);
         columns->first[p] = mine.begin;
         columns->count[p] = mine.count;
-        if (columns->splits > 1 && sharers > 1)
-            return refuse_splits(param, p);
+        first += shoali_shard_share_of(columns->whole[p], columns->unit[p], columns->fine[p],
+                                       place->splits, place->ways, 0, NULL)
+                     .count;
+        if (columns->splits > 1 && sharers > 1) /* several splits have the same: of several sums */
+            return shoali_param_refuse_exact_splits(param, p);
         if (p > 0 && sharers != columns->sharers)
             return SHOAL_FAIL(SHOAL_EINVAL,
-                              "parameter %s holds parts that %d ranks share and others that they "
-                              "divide; with so few units of a part it cannot be one matrix: use "
-                              "fewer ranks along tp",
+                              "parameter %s: %d ranks along tp share some of its parts and divide "
+                              "others, which one matrix cannot do: use fewer ranks along tp",
                               param->name, (int)place->ways);
         columns->sharers = sharers;
     }
+    param->alike_count = first;
+    for (int32_t d = 0; d < param->shape.ndim; d++)
+        param->alike_count *= d == split->dim ? 1 : param->shape.dim[d];
     return SHOAL_OK;
 }
 
@@ -245,10 +241,10 @@ static shoal_status check_tied_split(const struct shoal_declaration *declaration
         return SHOAL_OK;
     SHOAL_TRY(status, make_shard(declaration, spec, spec->name, &shard, &axes), done);
     if (axes != primary->cut_by || (primary->shard && !shoali_shard_equal(&shard, primary->shard)))
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "parameter %s.%s is tied to %s but is split in another way; give the "
-                            "same splits, or none",
-                            declaration->layer->name, spec->name, primary->name);
+        status = SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "parameter %s.%s is tied to %s but split differently; give the same splits, or none",
+            declaration->layer->name, spec->name, primary->name);
 done:
     return status;
 }
@@ -353,19 +349,16 @@ done:
     return status;
 }
 
-shoal_status shoal_declare_param_sized(shoal_declaration *declaration, const shoal_param_spec *spec,
-                                       size_t spec_size)
+shoal_status shoal_declare_param(shoal_declaration *declaration, const shoal_param_spec *spec)
 {
     shoal_status status;
-    shoal_param_spec own = {0};
-    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_param_spec, split, spec, spec_size, &own), done);
+    const shoal_param_spec own = spec ? *spec : (shoal_param_spec){0};
     if (own.name == NULL || own.name[0] == '\0')
         status = SHOAL_FAIL(SHOAL_EINVAL, "layer %s declares a parameter without a name",
                             declaration->layer->name);
     else
         status =
             own.tied_to != NULL ? declare_tied(declaration, &own) : declare_new(declaration, &own);
-done:
     return status;
 }
 
@@ -495,7 +488,7 @@ static shoal_status hold_nothing(struct shoali_module *module, struct shoal_para
     *shard = shoali_shard_nothing(shoal_param_shape(param));
     param->shard = shard;
     param->shape = shard->local;
-    param->count = 0;
+    param->count = param->alike_count = 0;
     return SHOAL_OK;
 }
 
@@ -542,47 +535,4 @@ struct shoali_piece shoali_module_piece(const struct shoali_module *module, int6
     if (piece.count > end - at)
         piece.count = end - at;
     return piece;
-}
-
-/* ---- parameters and layers ---- */
-
-shoal_status shoali_param_begin_write(struct shoal_param *param)
-{
-    if (param->reader_tapes > 0)
-        return SHOAL_FAIL(SHOAL_EINTERNAL,
-                          "parameter %s is written while %d live tape(s) read it; end those tapes "
-                          "first",
-                          param->name, (int)param->reader_tapes);
-    param->version++;
-    return SHOAL_OK;
-}
-
-const char *shoal_param_name(const shoal_param *param)
-{
-    return param->name;
-}
-
-const shoal_shape *shoal_param_shape(const shoal_param *param)
-{
-    return param->shard != NULL ? &param->shard->global : &param->shape;
-}
-
-const shoal_shape *shoal_param_local_shape(const shoal_param *param)
-{
-    return &param->shape;
-}
-
-int64_t shoal_param_count(const shoal_param *param)
-{
-    return shoal_shape_count(shoal_param_shape(param));
-}
-
-const void *shoal_layer_config(const shoal_layer *layer)
-{
-    return layer->config;
-}
-
-shoal_param *shoal_layer_param(const shoal_layer *layer, int32_t index)
-{
-    return index >= 0 && index < layer->param_count ? layer->param[index] : NULL;
 }

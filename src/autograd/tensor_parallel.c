@@ -1,5 +1,5 @@
-/* tensor_parallel.c - what goes along tp, and what every recorded op is asked. */
-#include "autograd/rows/rows.h"
+/* tensor_parallel.c - what goes along tp, and whose gradients are parts of sums over tp. */
+#include "autograd/tape/tape.h"
 
 shoal_status shoali_tensor_post(struct shoal_tape *tape, struct shoali_node *node, const void *in,
                                 void *out, int64_t count, shoal_dtype dtype,
@@ -19,33 +19,18 @@ shoal_status shoali_tensor_post(struct shoal_tape *tape, struct shoali_node *nod
         .dtype = dtype,
         .op = tape->args.tensor_parallel.exact ? SHOAL_SUM_TREE : SHOAL_SUM,
     };
-    if (!shoali_tensor_is_cut(tape)) /* splits without ranks */
+    if (!shoali_is_tensor_parallel(tape)) /* splits without ranks */
         return SHOAL_OK;
     return shoali_node_post(tape, node, tape->args.tensor_parallel.group, &post);
-}
-
-shoal_status shoali_tensor_make_whole(struct shoal_tape *tape, struct shoali_record_args *record)
-{
-    const unsigned flags = record->row->flags;
-    if (!shoali_tensor_is_cut(tape))
-        return SHOAL_OK;
-    for (int32_t i = 0; i < SHOALI_NODE_MAX_INPUTS && tape->status >= 0; i++) {
-        if (record->inputs[i] && record->inputs[i]->columns.parts > 0 &&
-            !(flags & SHOALI_ROW_COLUMNS))
-            record->inputs[i] = shoali_tensor_gather_columns(tape, record->inputs[i]);
-        if (record->inputs[i] && record->inputs[i]->sequence_part && !(flags & SHOALI_ROW_SEQUENCE))
-            record->inputs[i] = shoali_tensor_gather_sequence(tape, record->inputs[i]);
-    }
-    return tape->status;
 }
 
 shoal_status shoali_tensor_note_param(struct shoal_param *param, bool is_part)
 {
     if (is_part ? param->not_sum_over_tensor : param->sum_over_tensor)
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "parameter %s is used on a part of the sequence and on the whole of it, "
-                          "and its gradient would be a sum over ranks of one and not of the other: "
-                          "split it along tp, or do without sequence_parallel",
+                          "parameter %s is used on a shard of the sequence and on the whole "
+                          "sequence, so its gradient has no single sum over ranks: split it along "
+                          "tp, or turn sequence_parallel off",
                           param->name);
     param->sum_over_tensor = param->sum_over_tensor || is_part;
     param->not_sum_over_tensor = param->not_sum_over_tensor || !is_part;
@@ -55,7 +40,7 @@ shoal_status shoali_tensor_note_param(struct shoal_param *param, bool is_part)
 shoal_status shoali_tensor_note_params(struct shoal_tape *tape, const struct shoali_node *node)
 {
     shoal_status status = SHOAL_OK;
-    if (!shoali_tensor_is_cut(tape) || !node->needs_backward)
+    if (!shoali_is_tensor_parallel(tape) || !node->needs_backward)
         return SHOAL_OK;
     for (int32_t i = 0; i < SHOALI_NODE_MAX_PARAMS; i++) {
         struct shoal_param *param = node->param[i];

@@ -1,5 +1,5 @@
-/* test_op_case - an op as gradients_test.c differentiates it: a function of inputs and parameters of
- * odd sizes. A list of them, `cases` with CASES entries, is in test_ops.h.
+/* test_op_case - an op as gradients_test.c differentiates it: a function of inputs and parameters
+ * of odd sizes. A list of them, `cases` with CASES entries, is in test_ops.h.
  */
 #ifndef SHOALI_AUTOGRAD_TEST_OP_CASE_H
 #define SHOALI_AUTOGRAD_TEST_OP_CASE_H

@@ -72,6 +72,20 @@ static shoal_tensor *embedding_table(shoal_tape *t, shoal_tensor *const *in, sho
 {
     return shoal_embedding(t, in[0], p[0], NULL);
 }
+static shoal_tensor *embedding_from(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    return shoal_embedding_from(t, in[0], p[0], p[1], 2);
+}
+static shoal_tensor *layer_norm_bare(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_norm(t, in[0], &(shoal_norm_args){.eps = 1e-5});
+}
+static shoal_tensor *rms_norm_bare(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
+{
+    (void)p;
+    return shoal_norm(t, in[0], &(shoal_norm_args){.eps = 1e-5, .rms = true});
+}
 static shoal_tensor *layer_norm(shoal_tape *t, shoal_tensor *const *in, shoal_param *const *p)
 {
     return shoal_layer_norm(t, in[0], p[0], p[1], 1e-5);
@@ -467,6 +481,9 @@ static const struct op_case cases[] = {
     {"linear self residual", linear_self, {R2(3, 5)}, 1, {0}, 0, {R2(5, 5)}, 1, 0, 0},
     {"embedding", embedding, {R2(2, 5)}, 1, {7}, 0, {R2(7, 3), R2(6, 3)}, 2, 0, 0},
     {"embedding table", embedding_table, {R2(3, 5)}, 1, {4}, 0, {R2(4, 3)}, 1, 0, 0},
+    {"embedding from", embedding_from, {R2(2, 4)}, 1, {7}, 0, {R2(7, 3), R2(6, 3)}, 2, 0, 0},
+    {"layer_norm bare", layer_norm_bare, {R3(2, 3, 17)}, 1, {0}, 0, {{0}}, 0, 0, 0},
+    {"rms_norm bare", rms_norm_bare, {R2(3, 19)}, 1, {0}, 0, {{0}}, 0, 0, 0},
     {"layer_norm", layer_norm, {R3(2, 3, 17)}, 1, {0}, 0, {R1(17), R1(17)}, 2, 0, 0},
     {"layer_norm no beta", layer_norm_plain, {R2(3, 5)}, 1, {0}, 0, {R1(5)}, 1, 0, 0},
     {"rms_norm", rms_norm, {R2(3, 19)}, 1, {0}, 0, {R1(19)}, 1, 0, 0},

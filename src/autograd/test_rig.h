@@ -8,15 +8,11 @@
 #define SHOALI_AUTOGRAD_TEST_RIG_H
 
 #include "autograd/tape/tape.h"
+#include "base/test_cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define RIG_MAX_BUFFERS 256
 
@@ -46,7 +42,7 @@ static inline void rig_open(struct rig *rig, const char *ops)
     rig_ok(shoali_pool_create(1, &rig->pool));
     rig_ok(shoali_device_create(accelerator, 0, rig->pool, &rig->device));
     rig_ok(shoali_stream_create(rig->device, &rig->stream));
-    rig_ok(shoali_ops_select(ops, &rig->ops));
+    rig_ok(shoali_ops_select(ops, NULL, &rig->ops));
     rig->exec = (struct shoali_exec){.ops = &rig->ops, .stream = rig->stream};
 }
 

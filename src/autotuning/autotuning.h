@@ -1,4 +1,5 @@
-/* autotuning - which layout is fastest: arithmetic over what one layer of each kind costs. Level L9.
+/* autotuning - which layout is fastest: arithmetic over what one layer of each kind costs. Level
+ * L9.
  *
  *   settings.c   the configuration and the arguments, read once; the same with another layout
  *   layers.c     what each layer costs: an engine without memory, watched
@@ -21,10 +22,10 @@
  *   of a stage's slot: max over its layers l of (kept of all up to l) + work(l)
  *   deferred  what the first part of its backward leaves for the second, which is of weights
  *
- * TIME of a computation is that of its products at the rate of arithmetic, and of everything else at
- * the rate of memory; a backward reads and writes twice what a forward does, and adds to the gradients
- * of all weights. Messages of tensor parallelism belong to the computation that waits for them. Of a
- * backward's two parts, that of weights takes half of each product's FLOPs.
+ * TIME of a computation is that of its products at the rate of arithmetic, and of everything else
+ * at the rate of memory; a backward reads and writes twice what a forward does, and adds to the
+ * gradients of all weights. Messages of tensor parallelism belong to the computation that waits for
+ * them. Of a backward's two parts, that of weights takes half of each product's FLOPs.
  *
  * STEP of a rank: the timeline of the pipeline with the messages of tp and pp in it; then those of
  * dp that nothing hides; then the update.
@@ -119,9 +120,10 @@ struct shoali_virtual_stages {
     double *exposed, *hidden; /* of a micro-batch: time of messages along tp, in the above or not */
     struct shoali_durations durations;
 };
-/* Where virtual stages begin: [stages * chunks + 1], by the settings. Statuses as shoali_cut_make. */
-SHOAL_CHECKED shoal_status shoali_virtual_stages_cut(const struct shoali_virtual_stages_args *args,
-                                                     struct shoali_arena *arena, int32_t **begin);
+/* Where virtual stages begin: [stages * chunks + 1], by the settings. Statuses as
+ * shoali_partition_make. */
+SHOAL_CHECKED shoal_status shoali_virtual_stages_partition(
+    const struct shoali_virtual_stages_args *args, struct shoali_arena *arena, int32_t **begin);
 SHOAL_CHECKED shoal_status shoali_virtual_stages_make(const struct shoali_virtual_stages_args *args,
                                                       struct shoali_arena *arena,
                                                       struct shoali_virtual_stages *stages);
@@ -147,8 +149,9 @@ struct shoali_state {
 };
 /* Weights, gradients, masters, states, live units. */
 double shoali_state_bytes(const struct shoali_costs *costs, const struct shoali_state *state);
-/* Seconds of messages along dp in a step: gathers before the first forward (stages 1 and 2), what can
- * run beside the backward of the last micro-batch, beside each backward, beside all computation. */
+/* Seconds of messages along dp in a step: gathers before the first forward (stages 1 and 2), what
+ * can run beside the backward of the last micro-batch, beside each backward, beside all
+ * computation. */
 struct shoali_state_time {
     double gathers, last_backward, backwards, all;
 };
@@ -160,8 +163,8 @@ double shoali_state_update(const struct shoali_costs *costs, const struct shoali
 
 /* ---- search --------------------------------------------------------------------------------- */
 
-/* Plans the ranks of a layout that need most: the first along tp, whose pieces are the largest, of the
- * first, the last and `worst` stage; and writes what they need. Errors: it cannot be made. */
+/* Plans the ranks of a layout that need most: the first along tp, whose pieces are the largest, of
+ * the first, the last and `worst` stage; and writes what they need. Errors: it cannot be made. */
 SHOAL_CHECKED shoal_status shoali_verify(const struct shoali_settings *settings,
                                          const shoal_plan_limit *limit, int32_t worst,
                                          shoal_layout *layout, shoal_plan_verdict *verdict);

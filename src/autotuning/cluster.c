@@ -6,11 +6,11 @@
 #include <string.h>
 
 /* Of one accelerator, by data sheets: dense bf16 (V100: fp16) FLOP/s, memory, what it sends to
- * others of its machine, in units per second; links of a machine (DGX-1V, DGX A100, H100, H200) and what
- * one carries. `reached`: part of the FLOP/s that products of a training come to. A100: so that published
- * steps and a published layer come out right (published_test.c). H100: as much of its largest products (0.83
- * of the data sheet to A100's 0.86: the table of achievable matmul FLOPS in S. Bekman's "Machine
- * learning engineering"). V100: nothing is known. */
+ * others of its machine, in units per second; links of a machine (DGX-1V, DGX A100, H100, H200) and
+ * what one carries. `reached`: part of the FLOP/s that products of a training come to. A100: so
+ * that published steps and a published layer come out right (published_test.c). H100: as much of
+ * its largest products (0.83 of the data sheet to A100's 0.86: the table of achievable matmul FLOPS
+ * in S. Bekman's "Machine learning engineering"). V100: nothing is known. */
 static const struct {
     const char *name;
     double flops, reached, memory_bytes, node_bytes, link_bytes;
@@ -30,8 +30,7 @@ const char *shoal_cluster_name(int32_t index)
     return index >= 0 && index < ROWS ? rows[index].name : NULL;
 }
 
-shoal_status shoal_cluster_find_sized(const char *name, shoal_plan_rates *rates, size_t rates_size,
-                                      shoal_plan_limit *limit, size_t limit_size)
+shoal_status shoal_cluster_find(const char *name, shoal_plan_rates *rates, shoal_plan_limit *limit)
 {
     const char *names[ROWS];
     for (int32_t i = 0; i < ROWS; i++) {
@@ -47,12 +46,13 @@ shoal_status shoal_cluster_find_sized(const char *name, shoal_plan_rates *rates,
                                         .node_latency_s = node_latency_s,
                                         .link_bytes = reached_bytes * rows[i].link_bytes,
                                         .links_per_node = rows[i].links};
-        shoali_sized_copy(rates, rates_size, &found, sizeof found);
-        shoal_plan_set_limit_sized(rows[i].gib << 30, limit, limit_size);
+        if (rates)
+            *rates = found;
+        if (limit)
+            shoal_plan_set_limit(rows[i].gib << 30, limit);
         return SHOAL_OK;
     }
     const char *nearest = shoali_nearest(name, names, ROWS);
-    return SHOAL_FAIL(SHOAL_EINVAL,
-                      "there is no cluster \"%s\"%s%s; there are: v100, a100, h100, h200", name,
-                      nearest ? "; nearest is " : "", nearest ? nearest : "");
+    return SHOAL_FAIL(SHOAL_EINVAL, "unknown cluster \"%s\"%s%s; give v100, a100, h100 or h200",
+                      name, nearest ? "; nearest is " : "", nearest ? nearest : "");
 }

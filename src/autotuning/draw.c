@@ -117,27 +117,19 @@ static shoal_status draw(const struct drawing *drawing, char **svg)
     return *svg ? SHOAL_OK : SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a picture of the pipeline");
 }
 
-shoal_status shoal_layout_draw_sized(const shoal_engine_args *given_engine, size_t engine_size,
-                                     const shoal_plan_args *given_plan, size_t plan_size,
-                                     const shoal_plan_rates *given_rates, size_t rates_size,
-                                     shoal_layout_pipeline *pipeline, size_t pipeline_size,
-                                     shoal_layout_stage *stages, int32_t capacity, char **svg)
+shoal_status shoal_layout_draw(const shoal_engine_args *engine, const shoal_plan_args *given_plan,
+                               const shoal_plan_rates *rates, shoal_layout_pipeline *pipeline,
+                               shoal_layout_stage *stages, int32_t capacity, char **svg)
 {
     shoal_status status;
-    shoal_engine_args engine;
-    shoal_plan_args plan;
-    shoal_plan_rates rates;
+    const shoal_plan_args plan = given_plan ? *given_plan : (shoal_plan_args){0};
     shoal_layout_pipeline found = {0};
     struct drawing drawing = {0};
     shoali_arena_init(&drawing.arena);
     if (svg)
         *svg = NULL;
-    SHOAL_TRY(status, shoali_engine_read_args(given_engine, engine_size, &engine), done);
-    SHOAL_TRY(status, shoali_plan_read_args(given_plan, plan_size, &plan), done);
-    if (given_rates)
-        shoali_sized_copy(&rates, sizeof rates, given_rates, rates_size);
-    SHOAL_TRY(status, shoali_settings_init(&drawing.settings, &engine, &plan), done);
-    SHOAL_TRY(status, prepare(&drawing, given_rates ? &rates : NULL), done);
+    SHOAL_TRY(status, shoali_settings_init(&drawing.settings, engine, &plan), done);
+    SHOAL_TRY(status, prepare(&drawing, rates), done);
     found = (shoal_layout_pipeline){.schedule =
                                         shoali_pipeline_schedule_name(drawing.pipeline.schedule),
                                     .stages = drawing.pipeline.stages,
@@ -153,7 +145,8 @@ shoal_status shoal_layout_draw_sized(const shoal_engine_args *given_engine, size
     if (svg)
         SHOAL_TRY(status, draw(&drawing, svg), done);
 done:
-    shoali_sized_copy(pipeline, pipeline_size, &found, sizeof found);
+    if (pipeline)
+        *pipeline = found;
     shoali_settings_fini(&drawing.settings);
     shoali_arena_fini(&drawing.arena);
     return status;

@@ -55,8 +55,8 @@ static int64_t weight_share(const struct shoali_node *node, int64_t backward)
     return node->row->backward_input ? backward / 2 : backward;
 }
 
-/* What a message reads and writes is in its own time: here is only what its op does besides, such as adding
- * what was there before. */
+/* What a message reads and writes is in its own time: here is only what its op does besides, such
+ * as adding what was there before. */
 static int64_t beside_message(const struct shoali_node *node, int64_t bytes)
 {
     const bool moves =
@@ -226,15 +226,10 @@ static void forget_replays(struct watch *watch)
 static shoal_status run_deferred(struct shoal_engine *engine)
 {
     shoal_status status;
-    struct shoali_micro *micro = &engine->micro[0];
+    struct shoali_micro *micro = &engine->step.micro[0];
     SHOAL_TRY(status, shoali_zero_micro_begin(engine->zero, 0), done);
     SHOAL_TRY(status, shoali_zero_add_loss(engine->zero, micro->loss->data), done);
-    SHOAL_TRY(status,
-              shoali_tape_backward(micro->tape, &(struct shoali_backward){.outputs = &micro->loss,
-                                                                          .output_count = 1,
-                                                                          .seed_value = 1.0,
-                                                                          .defer_weight = true}),
-              done);
+    SHOAL_TRY(status, shoali_chunk_backward(micro, engine->stages.chunk, 1.0, NULL, true), done);
     SHOAL_TRY(status, shoali_tape_backward_weight(micro->tape), done);
     shoali_micro_end(micro);
 done:
@@ -245,9 +240,9 @@ done:
 static shoal_status run(struct shoal_engine *engine, struct watch *watch)
 {
     shoal_status status;
-    const shoal_batch batch = {.data = engine->batch_arrays};
+    const shoal_batch batch = {.data = engine->step.batch_arrays};
     for (int32_t i = 0; i < engine->model->input_count; i++)
-        engine->batch_arrays[i] = SHOALI_META_ADDRESS; /* nothing reads it */
+        engine->step.batch_arrays[i] = SHOALI_META_ADDRESS; /* nothing reads it */
     SHOAL_TRY(status, shoal_engine_forward(engine, &batch, NULL), done);
     watch->deferring = true;
     SHOAL_TRY(status, run_deferred(engine), done);
@@ -363,7 +358,7 @@ shoal_status shoali_costs_make(const struct shoali_settings *settings,
     const shoal_model *whole = settings->engine.model;
     shoal_model model = *whole;
     shoali_context_get()->logger = &quiet; /* what there is to say, the run itself will say */
-    shoali_context_get()->board = NULL;
+    shoali_context_get()->page = NULL;
     SHOAL_TRY(status, find_kinds(whole, arena, &kinds), done);
     model.layers = kinds.layer;
     model.layer_count = kinds.count;

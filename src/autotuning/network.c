@@ -31,8 +31,8 @@ shoal_status shoali_network_of(const shoal_plan_rates *rates, struct shoali_netw
     const char *nearest = shoali_nearest(name, names, SHOALI_ALGORITHM_COUNT);
     return SHOAL_FAIL(
         SHOAL_EINVAL,
-        "there is no collective algorithm \"%s\"%s%s; there are: best, ring, doubling, "
-        "tree, rabenseifner, two_level, direct",
+        "unknown collective algorithm \"%s\"%s%s; give best, ring, doubling, tree, rabenseifner, "
+        "two_level or direct",
         name, nearest ? "; nearest is " : "", nearest ? nearest : "");
 }
 
@@ -111,7 +111,8 @@ static double step_at(const struct shoali_network *network,
                                    : near_step(network, bytes);
 }
 
-/* One pass of steps by doubled distances, of halves: S/2, S/4, ... A gather is the same backwards. */
+/* One pass of steps by doubled distances, of halves: S/2, S/4, ... A gather is the same
+ * backwards. */
 static double halving_pass(const struct shoali_network *network,
                            const struct shoali_network_place *place, double bytes)
 {
@@ -224,14 +225,12 @@ static double gather_time(const struct shoali_network *network,
     }
 }
 
-double shoali_network_time(const struct shoali_network *network,
-                           const struct shoali_network_place *place, enum shoali_collective kind,
-                           double bytes, enum shoali_algorithm algorithm)
+/* Pairwise kinds (all_to_all) have no choice; a send goes to the next rank. INFINITY: the algorithm
+ * does not do the kind. */
+static double time_by(const struct shoali_network *network,
+                      const struct shoali_network_place *place, enum shoali_collective kind,
+                      double bytes, enum shoali_algorithm algorithm)
 {
-    if (place->ranks <= 1)
-        return 0;
-    if (algorithm == SHOALI_ALGORITHM_BEST)
-        return shoali_network_best(network, place, kind, bytes);
     switch (kind) {
     case SHOALI_ALL_REDUCE:
         return all_reduce_time(network, place, bytes, algorithm);
@@ -256,13 +255,11 @@ double shoali_network_best(const struct shoali_network *network,
     if (place->ranks <= 1)
         return 0;
     if (network->algorithm != SHOALI_ALGORITHM_BEST)
-        best = shoali_network_time(network, place, kind, bytes,
-                                   (enum shoali_algorithm)network->algorithm);
+        best = time_by(network, place, kind, bytes, (enum shoali_algorithm)network->algorithm);
     if (!isinf(best))
         return best;
     for (int32_t a = SHOALI_ALGORITHM_BEST + 1; a < SHOALI_ALGORITHM_COUNT; a++) {
-        const double one =
-            shoali_network_time(network, place, kind, bytes, (enum shoali_algorithm)a);
+        const double one = time_by(network, place, kind, bytes, (enum shoali_algorithm)a);
         best = one < best ? one : best;
     }
     return best;

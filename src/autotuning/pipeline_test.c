@@ -136,7 +136,7 @@ static void test_mistakes(void **state)
         struct subject subject;
         const char *partition, *says;
     } cases[] = {
-        {{"1f1b", 8, 0, 8}, NULL, "cannot be cut from 4 layers"},
+        {{"1f1b", 8, 0, 8}, NULL, "needs more than 4 layers"},
         {{"1f1f", 2, 0, 8}, NULL, "nearest is 1f1b"},
         {{"1f1b", 2, 2, 8}, NULL, "chunks are for the schedule interleaved"},
         {{NULL, 2, 2, 3}, NULL, "multiple of 2"},

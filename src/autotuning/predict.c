@@ -7,7 +7,9 @@ static shoal_status find_pipeline(const struct shoali_search *search, int64_t mi
     if (search->settings.plan.pipeline > 1)
         return shoali_virtual_stages_pipeline(&search->settings, micro_batches, pipeline);
     if (micro_batches > INT32_MAX / 8)
-        return SHOAL_FAIL(SHOAL_EINVAL, "a step of %lld micro-batches is too long: at most %d",
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "a step of %lld micro-batches is too long: give at most "
+                          "%d",
                           (long long)micro_batches, INT32_MAX / 8);
     *pipeline = (struct shoali_pipeline_args){.schedule = SHOALI_1F1B,
                                               .stages = 1,
@@ -49,14 +51,12 @@ done:
     return status;
 }
 
-shoal_status shoal_layout_predict_sized(const shoal_engine_args *given_engine, size_t engine_size,
-                                        const shoal_plan_args *given_plan, size_t plan_size,
-                                        const shoal_plan_rates *rates, size_t rates_size,
-                                        shoal_layout *layout)
+shoal_status shoal_layout_predict(const shoal_engine_args *engine,
+                                  const shoal_plan_args *given_plan, const shoal_plan_rates *rates,
+                                  shoal_layout *layout)
 {
     shoal_status status;
-    shoal_engine_args engine;
-    shoal_plan_args plan;
+    shoal_plan_args plan = given_plan ? *given_plan : (shoal_plan_args){0};
     struct shoali_search *search = shoali_calloc(1, sizeof *search, "a prediction");
     *layout = (shoal_layout){0};
     if (!search)
@@ -64,15 +64,14 @@ shoal_status shoal_layout_predict_sized(const shoal_engine_args *given_engine, s
     shoali_arena_init(&search->arena);
     shoali_arena_init(&search->scratch);
     shoal_plan_set_limit(INT64_MAX, &search->limit);
-    SHOAL_TRY(status, shoali_engine_read_args(given_engine, engine_size, &engine), done);
-    SHOAL_TRY(status, shoali_plan_read_args(given_plan, plan_size, &plan), done);
-    shoali_sized_copy(&search->rates, sizeof search->rates, rates, rates_size);
+    search->rates = *rates;
     if (search->rates.flops <= 0 && search->rates.memory_bytes <= 0) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "a prediction needs the rate of arithmetic or of memory");
+        status = SHOAL_FAIL(SHOAL_EINVAL, "a prediction needs a rate: give the rate of "
+                                          "arithmetic or of memory");
         goto done;
     }
     plan.world_size = plan.world_size > 1 ? plan.world_size : 1;
-    SHOAL_TRY(status, shoali_settings_init(&search->settings, &engine, &plan), done);
+    SHOAL_TRY(status, shoali_settings_init(&search->settings, engine, &plan), done);
     SHOAL_TRY(status, predict(search, layout), done);
 done:
     shoali_settings_fini(&search->settings);

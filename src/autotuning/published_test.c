@@ -1,31 +1,38 @@
-/* Predicted steps beside published ones: the inputs are those of the papers, and `--cluster a100` or v100.
+/* Predicted steps beside published ones: the inputs are those of the papers, and `--cluster a100`
+ * or v100.
  *
- * SOURCES. [N] Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters using
- * Megatron-LM" (arXiv 2104.04473v5); what its table 1 leaves open (micro-batches, chunks, which rows sum
- * gradients beside the backward pass) is in Megatron-LM's examples/sc21/run_table_1.sh. [K] Korthikanti et
- * al. 2022, "Reducing activation recomputation in large transformer models" (arXiv 2205.05198).
- * [R] Rajbhandari et al. 2020, "ZeRO: memory optimizations toward training trillion parameter
- * models" (arXiv 1910.02054v3). Both clusters are the papers': DGX A100 with 8 links of 200 Gbit/s
- * ([N] section 5, [K] section 6), DGX-2 with 800 Gbit/s ([R] section 10.1).
+ * SOURCES. [N] Narayanan et al. 2021, "Efficient large-scale language model training on GPU
+ * clusters using Megatron-LM" (arXiv 2104.04473v5); what its table 1 leaves open (micro-batches,
+ * chunks, which rows sum gradients beside the backward pass) is in Megatron-LM's
+ * examples/sc21/run_table_1.sh. [K] Korthikanti et al. 2022, "Reducing activation recomputation in
+ * large transformer models" (arXiv 2205.05198). [R] Rajbhandari et al. 2020, "ZeRO: memory
+ * optimizations toward training trillion parameter models" (arXiv 1910.02054v3). Both clusters are
+ * the papers': DGX A100 with 8 links of 200 Gbit/s ([N] section 5, [K] section 6), DGX-2 with 800
+ * Gbit/s ([R] section 10.1).
  *
- * EFFICIENCY. How fast products are is one number of cluster.c, 0.72 of the data sheet for A100, chosen among 0.70,
- * 0.72 and 0.74 as what fits all these tables best: on the whole they are a fit of one number, what is predicted
- * is how rows differ by size, layout and ranks (8 to 3072). One layer on one machine, without pipeline and network
- * ([K] table 4), comes out 4 to 8 % too slow with it (test_one_layer): what a step loses between its kernels is in it.
+ * EFFICIENCY. How fast products are is one number of cluster.c, 0.72 of the data sheet for A100,
+ * chosen among 0.70,
+ * 0.72 and 0.74 as what fits all these tables best: on the whole they are a fit of one number, what
+ * is predicted is how rows differ by size, layout and ranks (8 to 3072). One layer on one machine,
+ * without pipeline and network ([K] table 4), comes out 4 to 8 % too slow with it (test_one_layer):
+ * what a step loses between its kernels is in it.
  *
- * SCORES. The programs of the papers wrote attention's scores to memory and read them again, with a kernel for
- * scale, mask and softmax ([N] section 4.2), and dropout by itself; attention here never has them in memory, so
- * a plan has no term for them, and this test adds it. A layer's scores are b a s^2 / t numbers of 2 bytes; they
- * pass through memory
+ * SCORES. The programs of the papers wrote attention's scores to memory and read them again, with a
+ * kernel for scale, mask and softmax ([N] section 4.2), and dropout by itself; attention here never
+ * has them in memory, so a plan has no term for them, and this test adds it. A layer's scores are b
+ * a s^2 / t numbers of 2 bytes; they pass through memory
  *   6.5 times forward   written by the product, softmax 2, dropout 2.5 (a byte for the mask), read by the next
- *   9.5 times backward  written by the product, read for the values' gradient, dropout 2.5, softmax 3, read
+ *   9.5 times backward  written by the product, read for the values' gradient, dropout 2.5, softmax
+ * 3, read
  *                       for the gradients of queries and of keys
- * and 6.5 times when they are computed again. A pipeline adds that to each micro-batch and to the bubble.
+ * and 6.5 times when they are computed again. A pipeline adds that to each micro-batch and to the
+ * bubble.
  *
  * TRANSFERS between stages are beside the computations, as accelerators' libraries have them.
  *
- * BOUNDS. Each step of Megatron's is within 13 % and each of its tables within 7.5 % on average. ZeRO-3's are
- * between two predictions (test_zero_3). [R]'s programs are older, and their batch is not known: 25 %.
+ * BOUNDS. Each step of Megatron's is within 13 % and each of its tables within 7.5 % on average.
+ * ZeRO-3's are between two predictions (test_zero_3). [R]'s programs are older, and their batch is
+ * not known: 25 %.
  */
 #include "autotuning/test_model.h"
 
@@ -129,8 +136,8 @@ static void find_cluster(const char *name, shoal_plan_rates *rates)
     assert_int_equal(shoal_cluster_find(name, rates, &limit), SHOAL_OK);
 }
 
-/* [K] table 4: ms of a layer of 22B, forward and backward, 4 samples on 8 ranks. A layer is the difference
- * of two models. */
+/* [K] table 4: ms of a layer of 22B, forward and backward, 4 samples on 8 ranks. A layer is the
+ * difference of two models. */
 static void test_one_layer(void **state)
 {
     static const struct {
@@ -205,8 +212,8 @@ static void test_narayanan(void **state)
     assert_true(sum / ROWS < 0.075);
 }
 
-/* [N] table 2, the rows with model parallelism: micro-batches of 1; model-parallel sizes are 8 x 12 and 8 x 35.
- * Chunks are not said: 2 of four layers, and 3 as in table 1. */
+/* [N] table 2, the rows with model parallelism: micro-batches of 1; model-parallel sizes are 8 x 12
+ * and 8 x 35. Chunks are not said: 2 of four layers, and 3 as in table 1. */
 static void test_narayanan_fixed_batch(void **state)
 {
     static const struct published rows[] = {
@@ -234,11 +241,12 @@ static void test_narayanan_fixed_batch(void **state)
     assert_true(sum / ROWS < 0.075);
 }
 
-/* [N] table 2, ZeRO-3 without model parallelism: dp alone, gathers and sums of all weights in each micro-batch.
- * What is published cannot be the eight links of a machine, with which all messages would hide; it is a
- * ring through all ranks that has one of them, and sums of 2 bytes, where those here are of 4. How
- * much of it DeepSpeed hid in 2021 is not said: each row lies between everything that can be hidden and
- * nothing. Half of it is within 15 %, which is a number found here, unlike those of the other tables. */
+/* [N] table 2, ZeRO-3 without model parallelism: dp alone, gathers and sums of all weights in each
+ * micro-batch. What is published cannot be the eight links of a machine, with which all messages
+ * would hide; it is a ring through all ranks that has one of them, and sums of 2 bytes, where those
+ * here are of 4. How much of it DeepSpeed hid in 2021 is not said: each row lies between everything
+ * that can be hidden and nothing. Half of it is within 15 %, which is a number found here, unlike
+ * those of the other tables. */
 static void test_zero_3(void **state)
 {
     static const struct {
@@ -279,7 +287,8 @@ static void test_zero_3(void **state)
     printf("on average %.1f %% off\n", 100 * sum / ROWS);
 }
 
-/* [K] table 5, on the same machine: seconds of a step. Micro-batches and chunks as in its table 3 and section 6. */
+/* [K] table 5, on the same machine: seconds of a step. Micro-batches and chunks as in its table 3
+ * and section 6. */
 static const struct published korthikanti[][2] = {
     {{"22B", GPT(48, 6144, 64, 51200), 2048, 8, 1, 8, 4, 1.42},
      {"22B", GPT(48, 6144, 64, 51200), 2048, 8, 1, 8, 4, 1.10}},
@@ -317,9 +326,9 @@ static void test_korthikanti(void **state)
     assert_true(sum / (2 * ROWS) < 0.075);
 }
 
-/* [R] section 10.2: 15 PFLOP/s of 400 ranks on average over models of 8B to 100B, ZeRO-2 with tp 16; of its table 4
- * the largest of them: 125 layers of 8192. Its samples per group of 16, 32, are in its table 5, which could not be
- * looked up: taken from memory. */
+/* [R] section 10.2: 15 PFLOP/s of 400 ranks on average over models of 8B to 100B, ZeRO-2 with tp
+ * 16; of its table 4 the largest of them: 125 layers of 8192. Its samples per group of 16, 32, are
+ * in its table 5, which could not be looked up: taken from memory. */
 static void test_zero(void **state)
 {
     static const struct published row = {"100B", GPT(125, 8192, 64, 50257), 1024, 16, 1, 400, 800,

@@ -5,13 +5,14 @@
  * takes longer than the last of those that are kept has no timeline made. */
 #include "autotuning/search.h"
 
+#include "base/plain.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 enum { CHOICES_MAX = 64, MICRO_MAX = 64 };
-/* Formulas err: first a plan decides about layouts that need a little too much by them. When no plan
- * of the fastest fits, those that leave more room are looked at. */
+/* Formulas err: first a plan decides about layouts that need a little too much by them. When no
+ * plan of the fastest fits, those that leave more room are looked at. */
 static const double slack[] = {0.05, -0.15, -0.4};
 enum { PASSES = sizeof slack / sizeof slack[0] };
 
@@ -85,7 +86,7 @@ static shoal_status try_cuts(struct shoali_search *search, struct shoali_shape *
     shoal_status status;
     shoal_engine_args *engine = &search->settings.engine;
     const char *key = search->settings.config.pipeline.partition;
-    const bool given = engine->partition_method || (key && strcasecmp(key, "best") != 0);
+    const bool given = engine->partition_method || (key && shoali_strcasecmp(key, "best") != 0);
     shape->partition = NULL;
     if (given || shape->pipeline.stages == 1)
         return shoali_search_shape(search, shape);
@@ -100,7 +101,8 @@ done:
     return status;
 }
 
-/* Micro-batches of a chunk in turn: as given, else as many as stages, else the least that divides. */
+/* Micro-batches of a chunk in turn: as given, else as many as stages, else the least that
+ * divides. */
 static int32_t find_group(const struct shoali_search *search, int32_t chunks, int64_t micro_batches)
 {
     const int64_t p = search->settings.plan.pipeline;
@@ -242,7 +244,7 @@ static int64_t verify(const struct shoali_search *search, struct shoali_candidat
         layout->memory_bytes = guessed;
         layout->planned = false;
         shoali_error_clear();
-        shoal_plan_judge(&plan, &search->limit, &verdict);
+        shoal_plan_check(&plan, &search->limit, &verdict);
     }
     return verdict.missing_bytes;
 }
@@ -301,15 +303,12 @@ done:
     return status;
 }
 
-shoal_status shoal_layout_search_sized(const shoal_engine_args *given_engine, size_t engine_size,
-                                       const shoal_plan_args *given_plan, size_t plan_size,
-                                       const shoal_plan_rates *rates, size_t rates_size,
-                                       const shoal_plan_limit *limit, size_t limit_size,
-                                       shoal_layout *layouts, int32_t capacity, int32_t *count)
+shoal_status shoal_layout_search(const shoal_engine_args *engine, const shoal_plan_args *given_plan,
+                                 const shoal_plan_rates *rates, const shoal_plan_limit *limit,
+                                 shoal_layout *layouts, int32_t capacity, int32_t *count)
 {
     shoal_status status;
-    shoal_engine_args engine;
-    shoal_plan_args plan;
+    const shoal_plan_args plan = given_plan ? *given_plan : (shoal_plan_args){0};
     struct shoali_search *search = shoali_calloc(1, sizeof *search, "a search");
     *count = 0;
     if (!search)
@@ -320,11 +319,9 @@ shoal_status shoal_layout_search_sized(const shoal_engine_args *given_engine, si
         status = SHOAL_FAIL(SHOAL_EINVAL, "a search needs room for at least one layout");
         goto done;
     }
-    SHOAL_TRY(status, shoali_engine_read_args(given_engine, engine_size, &engine), done);
-    SHOAL_TRY(status, shoali_plan_read_args(given_plan, plan_size, &plan), done);
-    shoali_sized_copy(&search->rates, sizeof search->rates, rates, rates_size);
-    shoali_sized_copy(&search->limit, sizeof search->limit, limit, limit_size);
-    SHOAL_TRY(status, shoali_settings_init(&search->settings, &engine, &plan), done);
+    search->rates = *rates;
+    search->limit = *limit;
+    SHOAL_TRY(status, shoali_settings_init(&search->settings, engine, &plan), done);
     SHOAL_TRY(status, find(search, layouts, capacity, count), done);
 done:
     shoali_settings_fini(&search->settings);

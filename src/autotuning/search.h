@@ -19,8 +19,8 @@ struct shoali_search_costs {
     bool known;
 };
 /* A cut depends on the model alone. */
-struct shoali_search_cut {
-    struct shoali_search_cut *next;
+struct shoali_search_partition {
+    struct shoali_search_partition *next;
     int32_t stages, chunks;
     const char *partition; /* NULL: as given */
     int32_t *begin;        /* NULL: it cannot be made */
@@ -37,7 +37,7 @@ struct shoali_search {
     int64_t train_batch;
     double slack;                      /* part of its memory that a layout may lack by formulas */
     struct shoali_search_costs *entry; /* the last that was made */
-    struct shoali_search_cut *cut;
+    struct shoali_search_partition *cut;
     struct shoali_candidate kept[SHOALI_SEARCH_KEPT]; /* fastest first */
     int32_t kept_count;
     struct shoali_candidate smallest;          /* needs least, of those that do not fit */
@@ -57,8 +57,8 @@ struct shoali_shape {
     double makespan, ideal, tied; /* tied: seconds of the sum of weights that two stages use */
 };
 
-/* Makes the timeline and keeps what each stage of ZeRO makes of it. A cut that cannot be made, and one
- * that is slower than all that are kept, is none. */
+/* Makes the timeline and keeps what each stage of ZeRO makes of it. A cut that cannot be made, and
+ * one that is slower than all that are kept, is none. */
 SHOAL_CHECKED shoal_status shoali_search_shape(struct shoali_search *search,
                                                struct shoali_shape *shape);
 /* Keeps what one stage of ZeRO makes of a shape; statuses as shoali_virtual_stages_make. */

@@ -1,5 +1,5 @@
-/* The search: formulas against plans, long pipelines against their timelines, what it names and what
- * it refuses; how long it takes. */
+/* The search: formulas against plans, long pipelines against their timelines, what it names and
+ * what it refuses; how long it takes. */
 #include "autotuning/test_model.h"
 
 #include <time.h>
@@ -170,14 +170,17 @@ static void test_large_searches_are_quick(void **state)
         .model = model,
         .config_text = test_config(text, sizeof text, 1536, 1, ", \"bf16\": {\"enabled\": true}")};
     assert_int_equal(shoal_cluster_find("a100", &cluster, &limit), SHOAL_OK);
-    const clock_t begin = clock(); /* of this process: others may use the machine */
+    /* blocks that are alike are one kind, of which the search runs one */
+    for (int32_t l = 2; l <= 96; l++)
+        assert_ptr_equal(model->layers[l].config, model->layers[1].config);
+    const clock_t begin = clock();
     assert_int_equal(shoal_layout_search(&engine, &(shoal_plan_args){.world_size = 1024}, &cluster,
                                          &limit, layouts, 8, &count),
                      SHOAL_OK);
     const double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
     assert_true(count == 8 && layouts[0].memory_bytes <= (int64_t)80 << 30);
     assert_true(layouts[0].pipeline > 1 && layouts[0].data > 1);
-    assert_true(seconds < 10);
+    assert_true(seconds < 120); /* 1.6 s when idle, 276 s where each layer was a kind of its own */
     shoal_model_destroy(model);
 }
 

@@ -15,7 +15,7 @@ shoal_status shoali_settings_init(struct shoali_settings *settings, const shoal_
     if (!engine->model)
         return SHOAL_FAIL(SHOAL_EINVAL, "a layout needs a model");
     shoali_context_get()->logger = &quiet; /* what there is to say, the run itself will say */
-    shoali_context_get()->board = NULL;
+    shoali_context_get()->page = NULL;
     SHOAL_TRY(status,
               shoali_ds_config_init(&settings->config, engine->config_path, engine->config_text),
               done);

@@ -1,4 +1,5 @@
-/* shape.c - one cut with one schedule: its timeline, its memory, what each stage of ZeRO makes of it. */
+/* shape.c - one cut with one schedule: its timeline, its memory, what each stage of ZeRO makes of
+ * it. */
 #include "autotuning/search.h"
 
 #include <string.h>
@@ -80,7 +81,8 @@ static void count_state(const struct shoali_shape *shape, int32_t stage, struct 
         }
 }
 
-/* Weights of two uses that lie in two stages: their gradients meet once a step, when nothing else runs. */
+/* Weights of two uses that lie in two stages: their gradients meet once a step, when nothing else
+ * runs. */
 static double tied_s(const struct shoali_shape *shape)
 {
     const struct shoali_costs *costs = shape->costs;
@@ -124,8 +126,8 @@ static void add_stage(const struct shoali_shape *shape, int32_t stage,
     double exposed = time.gathers + time.last_backward + time.backwards + time.all;
     const double all = exposed;
     if (shape->costs->overlaps) {
-        /* of one pass: before the first layer's weights have come and after the last gradient is made
-         * there is nothing to compute */
+        /* of one pass: before the first layer's weights have come and after the last gradient is
+         * made there is nothing to compute */
         const double edge =
             state.parameters > 0 ? (double)state.largest_layer / (double)state.parameters : 0;
         exposed = time.gathers +
@@ -186,7 +188,7 @@ static void try_stage(struct shoali_search *search, const struct shoali_shape *s
     layout->tokens_per_second = tokens / layout->step_s;
     const shoal_plan plan = {.world_size = search->settings.plan.world_size,
                              .device_bytes = layout->memory_bytes};
-    shoal_plan_judge(&plan, &search->limit, &verdict);
+    shoal_plan_check(&plan, &search->limit, &verdict);
     if (verdict.missing_bytes <= (int64_t)(search->slack * (double)layout->memory_bytes))
         keep(search, &candidate);
     else
@@ -248,7 +250,7 @@ static void find_ideal(struct shoali_shape *shape)
 static shoal_status find_cut(struct shoali_search *search, const struct shoali_shape *shape,
                              int32_t **begin)
 {
-    struct shoali_search_cut *cut = search->cut;
+    struct shoali_search_partition *cut = search->cut;
     while (cut && (cut->stages != shape->pipeline.stages || cut->chunks != shape->pipeline.chunks ||
                    cut->partition != shape->partition))
         cut = cut->next;
@@ -256,11 +258,11 @@ static shoal_status find_cut(struct shoali_search *search, const struct shoali_s
         cut = shoali_arena_alloc(&search->arena, sizeof *cut);
         if (!cut)
             return SHOAL_ENOMEM;
-        *cut = (struct shoali_search_cut){.next = search->cut,
-                                          .stages = shape->pipeline.stages,
-                                          .chunks = shape->pipeline.chunks,
-                                          .partition = shape->partition};
-        const shoal_status status = shoali_virtual_stages_cut(
+        *cut = (struct shoali_search_partition){.next = search->cut,
+                                                .stages = shape->pipeline.stages,
+                                                .chunks = shape->pipeline.chunks,
+                                                .partition = shape->partition};
+        const shoal_status status = shoali_virtual_stages_partition(
             &(struct shoali_virtual_stages_args){
                 .costs = shape->costs, .pipeline = &shape->pipeline, .settings = &search->settings},
             &search->arena, &cut->begin);

@@ -1,7 +1,7 @@
 /* stages.c - layers to stages: durations, memory, what the arguments say of a pipeline. */
 #include "autotuning/autotuning.h"
 
-#include "pipeline_parallel/cut.h"
+#include "pipeline_parallel/partition.h"
 
 #include <string.h>
 
@@ -88,34 +88,35 @@ static void add_layers(const struct shoali_virtual_stages_args *args,
 
 /* ---- cuts ----------------------------------------------------------------------------------- */
 
-shoal_status shoali_virtual_stages_cut(const struct shoali_virtual_stages_args *args,
-                                       struct shoali_arena *arena, int32_t **begin)
+shoal_status shoali_virtual_stages_partition(const struct shoali_virtual_stages_args *args,
+                                             struct shoali_arena *arena, int32_t **begin)
 {
     shoal_status status;
     const struct shoali_costs *costs = args->costs;
     const shoal_engine_args *engine = &args->settings->engine;
     const char *method;
-    struct shoali_cut_layer *layers =
+    struct shoali_partition_layer *layers =
         shoali_arena_alloc(arena, (size_t)costs->layer_count * sizeof *layers);
     const size_t count = (size_t)(args->pipeline->stages * args->pipeline->chunks) + 1;
     *begin = shoali_arena_alloc(arena, count * sizeof **begin);
     if (!layers || !*begin)
         return SHOAL_ENOMEM;
-    struct shoali_cut_args how = {.stages = args->pipeline->stages,
-                                  .chunks = args->pipeline->chunks,
-                                  .layers = layers,
-                                  .layer_count = costs->layer_count,
-                                  .first = engine->first_stage_layers,
-                                  .last = engine->last_stage_layers,
-                                  .embedding = engine->account_for_embedding,
-                                  .loss = engine->account_for_loss};
+    struct shoali_partition_args how = {.stages = args->pipeline->stages,
+                                        .chunks = args->pipeline->chunks,
+                                        .layers = layers,
+                                        .layer_count = costs->layer_count,
+                                        .first = engine->first_stage_layers,
+                                        .last = engine->last_stage_layers,
+                                        .embedding = engine->account_for_embedding,
+                                        .loss = engine->account_for_loss};
     SHOAL_TRY(status, shoali_config_partition(&args->settings->config, engine, &method), done);
-    SHOAL_TRY(status, shoali_cut_parse(method, &how.method, &how.text), done);
+    SHOAL_TRY(status, shoali_partition_parse(method, &how.method, &how.text), done);
     for (int32_t l = 0; l < costs->layer_count; l++)
-        layers[l] = (struct shoali_cut_layer){
-            costs->layer[l].type, how.method == SHOALI_CUT_FLOPS ? costs->layer[l].flops_forward
-                                                                 : costs->layer[l].weight};
-    SHOAL_TRY(status, shoali_cut_make(&how, *begin), done);
+        layers[l] = (struct shoali_partition_layer){costs->layer[l].type,
+                                                    how.method == SHOALI_PARTITION_FLOPS
+                                                        ? costs->layer[l].flops_forward
+                                                        : costs->layer[l].weight};
+    SHOAL_TRY(status, shoali_partition_make(&how, *begin), done);
 done:
     return status;
 }
@@ -148,7 +149,7 @@ shoal_status shoali_virtual_stages_make(const struct shoali_virtual_stages_args 
             return SHOAL_ENOMEM;
     }
     if (!args->begin)
-        SHOAL_TRY(status, shoali_virtual_stages_cut(args, arena, &stages->begin), done);
+        SHOAL_TRY(status, shoali_virtual_stages_partition(args, arena, &stages->begin), done);
     for (int32_t k = 0; k < count; k++)
         add_layers(args, stages, k);
     stages->durations = (struct shoali_durations){
@@ -227,8 +228,7 @@ shoal_status shoali_virtual_stages_pipeline(const struct shoali_settings *settin
                                         .training = true};
     if (micro_batches > INT32_MAX / 8)
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "a pipeline of %lld micro-batches a step is too long: at most %d are "
-                          "possible",
+                          "a pipeline of %lld micro-batches per step is too long: give at most %d",
                           (long long)micro_batches, INT32_MAX / 8);
     if (engine->pipeline_schedule)
         SHOAL_TRY(status, shoali_pipeline_schedule_find(engine->pipeline_schedule, &args.schedule),

@@ -3,17 +3,13 @@
 #define SHOALI_AUTOTUNING_TEST_MODEL_H
 
 #include "autotuning/autotuning.h"
+#include "base/test_cmocka.h"
 #include "shoal/transformer.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static inline shoal_model *test_gpt(int64_t layers, int64_t hidden, int64_t heads, int64_t sequence,
                                     int64_t vocabulary)

@@ -30,8 +30,8 @@ static double take(double amount, double speed)
     return speed > 0 ? amount / speed : 0;
 }
 
-/* How often a rank's weights are gathered in a step with stage 3: for each forward and each backward, but what
- * is kept from one to the next. A small model is gathered once. */
+/* How often a rank's weights are gathered in a step with stage 3: for each forward and each
+ * backward, but what is kept from one to the next. A small model is gathered once. */
 static double gather_count(const struct shoali_costs *costs, const struct shoali_state *state)
 {
     const double all = (double)state->parameters, passes = 2 * (double)state->micro_batches;

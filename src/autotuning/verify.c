@@ -49,7 +49,7 @@ shoal_status shoali_verify(const struct shoali_settings *settings, const shoal_p
             continue;
         args.rank = shoal_mesh_member(mesh, SHOAL_AXIS_PP, 0, s);
         SHOAL_TRY(status, shoal_plan_make(&engine, &args, &made), done);
-        shoal_plan_judge(&made, limit, &found);
+        shoal_plan_check(&made, limit, &found);
         if (made.device_bytes > layout->memory_bytes)
             layout->memory_bytes = made.device_bytes;
         if (found.missing_bytes > verdict->missing_bytes)

@@ -1,6 +1,7 @@
 #include "base/arena.h"
 
 #include "base/fault.h"
+#include "base/plain.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -104,11 +105,11 @@ char *shoali_arena_printf(struct shoali_arena *arena, const char *format, ...)
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int length = vsnprintf(NULL, 0, format, args);
+    int length = shoali_vsnprintf(NULL, 0, format, args);
     va_end(args);
     char *text = length < 0 ? NULL : shoali_arena_alloc(arena, (size_t)length + 1);
     if (text)
-        vsnprintf(text, (size_t)length + 1, format, again);
+        shoali_vsnprintf(text, (size_t)length + 1, format, again);
     va_end(again);
     return text;
 }

@@ -33,8 +33,9 @@ char *shoali_arena_printf(struct shoali_arena *arena, const char *format, ...) S
 /* malloc/calloc that set the error ("cannot allocate N bytes for WHAT"). */
 void *shoali_malloc(size_t bytes, const char *what);
 void *shoali_calloc(size_t count, size_t bytes, const char *what);
-/* The same for memory that files move in and out of past the page cache: in huge pages as far as it has whole
- * ones and the system lends them. Many devices take one piece of real memory at a time. */
+/* The same for memory that files move in and out of past the page cache: in huge pages as far as it
+ * has whole ones and the system lends them. Many devices take one piece of real memory at a
+ * time. */
 void *shoali_malloc_for_files(size_t bytes, const char *what);
 void shoali_free(void *memory);
 

@@ -1,13 +1,10 @@
 #include "base/arena.h"
 
 #include "base/fault.h"
+#include "base/test_cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void test_memory_is_zero_aligned_and_apart(void **state)
 {

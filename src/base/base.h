@@ -15,7 +15,10 @@
  *   pool.h          the rank's thread pool: claimed pieces, bounded spin then futex
  *   worker.h        one thread that runs jobs in order
  *   process.h       what the kernel tells of a process
- *   board.h         what a rank says of itself, where others can read it
+ *   cgroup.h        control groups: the limits of a container
+ *   waiting.h       a wait that says for whom, after 5 s
+ *   memory.h        main memory that is left, by the machine and its control groups
+ *   status_page.h   what a rank says of itself, where others can read it
  *   fault.h         named fault points for tests
  *   hash.h          xxh3 of bytes
  *
@@ -27,7 +30,7 @@
 #define SHOALI_BASE_H
 
 #include "base/arena.h"
-#include "base/board.h"
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/config_table.h"
 #include "base/error.h"
@@ -39,8 +42,8 @@
 #include "base/pool.h"
 #include "base/process.h"
 #include "base/rng.h"
-#include "base/sized.h"
 #include "base/started.h"
+#include "base/status_page.h"
 #include "base/str.h"
 #include "base/worker.h"
 

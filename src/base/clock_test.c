@@ -1,10 +1,5 @@
 #include "base/clock.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "base/test_cmocka.h"
 
 static void test_time_moves_forward(void **state)
 {

@@ -1,13 +1,11 @@
 #include "base/config_table.h"
 
 #include "base/str.h"
+#include "base/test_cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 struct model {
     int64_t layers;
@@ -64,10 +62,12 @@ static const struct shoali_option model_rows[] = {
      .alias = "H",
      .help = "Hosts | slots."},
     {.key = "data-path",
+     .group = "data",
      .type = SHOALI_STRINGS,
      .offset = offsetof(struct model, data),
      .help = "Prefixes."},
     {.key = "split",
+     .group = "data",
      .type = SHOALI_INTS,
      .offset = offsetof(struct model, split),
      .default_text = "969,30,1",
@@ -79,6 +79,19 @@ static const struct shoali_option model_rows[] = {
      .state = SHOALI_ELSEWHERE,
      .help = "it is of y"},
     {.key = "DDP-impl", .type = SHOALI_STRING, .state = SHOALI_DEAD, .help = "drop it"},
+    {.key = "layers", .type = SHOALI_STRING, .state = SHOALI_REPLACED, .becomes = "--num-layers $"},
+    {.key = "quick", .type = SHOALI_BOOL, .state = SHOALI_REPLACED, .becomes = "--fast --no-bias"},
+    {.key = "activation",
+     .type = SHOALI_STRING,
+     .state = SHOALI_REPLACED,
+     .becomes = "--$",
+     .when = "fast"},
+    {.key = "activation",
+     .type = SHOALI_STRING,
+     .state = SHOALI_PENDING,
+     .see = "docs/X.md",
+     .help = "only fast."},
+    {.key = "far-*", .type = SHOALI_BOOL, .state = SHOALI_PENDING, .see = "y", .help = "no."},
     {.key = "secret", .type = SHOALI_BOOL, .state = SHOALI_NOEFFECT, .flags = SHOALI_OPTION_HIDDEN},
 };
 static const struct shoali_option run_rows[] = {
@@ -186,6 +199,20 @@ static void test_last_wins_and_defaults_stay(void **state)
     assert_string_equal(fixture->model.data.value[0], "one");
 }
 
+static void test_spellings(void **state)
+{
+    struct fixture *fixture = *state;
+    struct model *model = &fixture->model;
+    assert_int_equal(parse(fixture, "--train_iters=1 --num_layers 5 --no_bias", false), SHOAL_OK);
+    assert_true(model->layers == 5 && !model->bias);
+    assert_true(shoali_config_given(&model_section, model, "num-layers"));
+    assert_int_equal(parse(fixture, "--train-iters 1 --layers 6 --quick", false), SHOAL_OK);
+    assert_true(model->layers == 6 && !model->bias && model->fast);
+    assert_int_equal(parse(fixture, "--train-iters 1 --activation fast --layers=7", false),
+                     SHOAL_OK);
+    assert_true(model->layers == 7 && model->fast);
+}
+
 static void test_free_words(void **state)
 {
     struct fixture *fixture = *state;
@@ -204,6 +231,8 @@ static void test_help_is_asked_for(void **state)
 {
     assert_int_equal(parse(*state, "--fast --help --nonsense", false), SHOAL_END);
     assert_int_equal(parse(*state, "-h", false), SHOAL_END);
+    assert_int_equal(parse(*state, "--help-all", false), SHOAL_END);
+    assert_int_equal(parse(*state, "--help-all=x", false), SHOAL_ECONFIG);
     assert_int_equal(parse(*state, "--nonsense --help", false), SHOAL_ECONFIG);
 }
 
@@ -213,14 +242,21 @@ static void test_wrong_flags(void **state)
         const char *line, *message;
     } cases[] = {
         {"--num-layer 4", "shoal x: unknown flag --num-layer; nearest flag is --num-layers"},
-        {"--num_layers 4", "shoal x: unknown flag --num_layers; nearest flag is --num-layers"},
-        {"--num 4", "shoal x: unknown flag --num; see shoal x --help"},
-        {"-q", "shoal x: unknown flag -q; see shoal x --help"},
-        {"--no-fast", "shoal x: unknown flag --no-fast; see shoal x --help"},
+        {"--num_layer 4", "shoal x: unknown flag --num_layer; nearest flag is --num-layers"},
+        {"--activation slow", "shoal x: --activation is not supported, see docs/X.md: only fast."},
+        {"--far-", "shoal x: --far- is not supported, see y: no."},
+        {"--far_away", "shoal x: --far_away is not supported, see y: no."},
+        {"--far", "shoal x: unknown flag --far; nearest flag is --fast"},
+        {"--layers x", "--layers stands for \"--num-layers $\": shoal x: --num-layers: must "
+                       "be an integer, got \"x\""},
+        {"--num 4", "shoal x: unknown flag --num; see shoal x --help-all"},
+        {"-q", "shoal x: unknown flag -q; see shoal x --help-all"},
+        {"--no-fast", "shoal x: unknown flag --no-fast; see shoal x --help-all"},
         {"--no-dropout", "shoal x: unknown flag --no-dropout; nearest flag is --dropout"},
         {"--num-layers", "shoal x: --num-layers needs a value: give an integer"},
         {"--num-layers --fast", "shoal x: --num-layers needs a value: give an integer"},
         {"--data-path --fast", "shoal x: --data-path needs a value: give one or more words"},
+        {"--hostfile=", "shoal x: --hostfile is empty: give a value, or leave the flag out"},
         {"--num-layers 1.5", "shoal x: --num-layers: must be an integer, got \"1.5\""},
         {"--num-layers=1001", "shoal x: --num-layers: must be from 1 to 1000, got 1001"},
         {"--dropout=", "shoal x: --dropout: must be a number, got \"\""},
@@ -232,7 +268,7 @@ static void test_wrong_flags(void **state)
         {"word", "shoal x: unexpected word \"word\": flags begin with --"},
         {"--fp8", "shoal x: --fp8 is known but not supported yet; remove it"},
         {"--experts 4", "shoal x: --experts does not belong here; it is of y"},
-        {"--DDP-impl local", "shoal x: --DDP-impl is no longer used; drop it"},
+        {"--DDP-impl local", "shoal x: --DDP-impl is deprecated; drop it"},
         {"--fast", "shoal x: --train-iters must be given: Steps."},
         {"--train-iters 1 --num-layers 13", "shoal x: --num-layers 13 brings bad luck"},
     };
@@ -259,7 +295,7 @@ static void test_help_text(void **state)
 {
     struct fixture *fixture = *state;
     struct shoali_str out = {0};
-    shoali_flags_help(&fixture->args, &out);
+    assert_int_equal(shoali_flags_help(&fixture->args, &out), SHOAL_OK);
     const char *text = shoali_str_get(&out);
     assert_memory_equal(text,
                         "Model:\n  --num-layers N                  Number of transformer layers. "
@@ -274,6 +310,83 @@ static void test_help_text(void **state)
     assert_null(strstr(text, "fp8"));
     for (const char *line = text; *line; line += strcspn(line, "\n") + 1)
         assert_true(strcspn(line, "\n") <= 100);
+    shoali_str_fini(&out);
+}
+
+/* Parses the line, which asks for help, and returns the help: owned. */
+static char *help_of(struct fixture *fixture, const char *line)
+{
+    struct shoali_help help = {0};
+    struct shoali_str out = {0};
+    fixture->args.help = &help;
+    assert_int_equal(parse(fixture, line, false), SHOAL_END);
+    assert_int_equal(shoali_flags_help(&fixture->args, &out), SHOAL_OK);
+    fixture->args.help = NULL;
+    return out.text;
+}
+
+static void test_help_of_one_group(void **state)
+{
+    struct fixture *fixture = *state;
+    char *text = help_of(fixture, "--fast --help data --nonsense");
+    assert_string_equal(text, "data:\n"
+                              "  --data-path TEXT ...            Prefixes.\n"
+                              "  --split N,N,...                 Weights. (default 969,30,1)\n");
+    char *same = help_of(fixture, "--help=data");
+    assert_string_equal(same, text);
+    free(text);
+    free(same);
+
+    struct shoali_help help = {0};
+    struct shoali_str out = {0};
+    fixture->args.help = &help;
+    assert_int_equal(parse(fixture, "--help dat", false), SHOAL_END);
+    assert_int_equal(shoali_flags_help(&fixture->args, &out), SHOAL_ECONFIG);
+    assert_string_equal(shoal_error_message(),
+                        "shoal x: --help dat: there is no such group of flags; "
+                        "groups are: Model, data, run");
+    shoali_str_fini(&out);
+}
+
+enum { MANY = 30 };
+static void test_short_help(void **state)
+{
+    struct fixture *fixture = *state;
+    struct shoali_option rows[MANY];
+    char keys[MANY][8];
+    for (int i = 0; i < MANY; i++) {
+        snprintf(keys[i], sizeof keys[i], "f%02d", i);
+        rows[i] = (struct shoali_option){.key = keys[i], .type = SHOALI_BOOL, .help = "Flag."};
+        rows[i].group = i % 2 ? "odd" : "even";
+    }
+    rows[5].flags = rows[8].flags = rows[12].flags = SHOALI_OPTION_COMMON;
+    rows[12].group = "rest";
+    const struct shoali_section many = {
+        .name = "many", .rows = rows, .row_count = MANY, .given_offset = SIZE_MAX};
+    struct shoali_flags tables[] = {{&many, NULL}, {&run_section, &fixture->run}};
+    const char *const groups[] = {"odd", "even", "run", NULL};
+    fixture->args.tables = tables;
+    fixture->args.groups = groups;
+    struct shoali_str out = {0};
+    struct shoali_help help = {0};
+    fixture->args.help = &help;
+    assert_int_equal(shoali_flags_help(&fixture->args, &out), SHOAL_OK);
+    assert_string_equal(
+        shoali_str_get(&out),
+        "odd:\n  --f05                           Flag.\n\n"
+        "even:\n  --f08                           Flag.\n\n"
+        "run:\n  --train-iters N                 Steps. (required; variable SHOAL_TEST_ITERS)\n\n"
+        "This is the short help: 3 of 31 flags. --help-all shows all of them, --help GROUP one "
+        "group.\nGroups: odd, even, run, rest\n");
+    shoali_str_fini(&out);
+    help.all = true;
+    assert_int_equal(shoali_flags_help(&fixture->args, &out), SHOAL_OK);
+    const char *text = shoali_str_get(&out), *odd = strstr(text, "odd:\n  --f01"),
+               *even = strstr(text, "\n\neven:\n"), *rest = strstr(text, "\n\nrest:\n  --f12");
+    assert_true(odd == text && even > odd && rest > even);
+    for (int i = 0; i < MANY; i++)
+        assert_non_null(strstr(text, keys[i]));
+    assert_null(strstr(text, "short help"));
     shoali_str_fini(&out);
 }
 
@@ -303,12 +416,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_flags_of_two_tables, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_spellings, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_last_wins_and_defaults_stay, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_free_words, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_help_is_asked_for, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_wrong_flags, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_environment, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_help_text, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_help_of_one_group, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_short_help, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_markdown, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,7 +19,6 @@ struct shoali_config_input {
 /* Index of the row with this key or alias, -1 none. *by_alias (may be NULL) tells which. */
 int32_t shoali_config_find(const struct shoali_section *section, const char *key, bool *by_alias);
 void shoali_config_mark(const struct shoali_section *section, void *config, int32_t row);
-bool shoali_config_is_marked(const struct shoali_section *section, const void *config, int32_t row);
 
 /* Converts and checks the input and writes it at `member`; no row state is looked at. The sentence
  * begins with "must be". */
@@ -33,6 +32,9 @@ SHOAL_CHECKED shoal_status shoali_config_store_default(const struct shoali_optio
 SHOAL_CHECKED shoal_status shoali_config_take(const struct shoali_option *row, const char *shown,
                                               const struct shoali_config_input *input, void *config,
                                               struct shoali_arena *arena);
+/* Whether a file mentions a key only to say that it is off: null, false, {}, or a section that is
+ * not enabled. */
+bool shoali_config_is_off(const json_t *value);
 /* The text of the row's variable, NULL when it has none, or it is unset or empty. */
 const char *shoali_config_env_text(const struct shoali_option *row);
 /* Reads the variables of rows that were not given, nested sections too. */

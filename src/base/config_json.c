@@ -10,8 +10,10 @@
 #include "base/json.h"
 #include "base/str.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { DEPTH_MAX = 2048, LINE_UNKNOWN = 0 };
 
@@ -288,8 +290,7 @@ shoal_status shoali_json_parse(const char *text, size_t bytes, const char *file_
         memcpy(document->text, text, bytes);
     document->text[bytes] = '\0';
     memcpy(document->file_name, file_name, name_bytes);
-    if (bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
-        memset(document->text, ' ', 3); /* a byte order mark, as some editors write */
+    memset(document->text, ' ', shoali_bom_bytes(text, bytes));
     SHOAL_TRY(status, blank_comments(document->text, file_name), done);
     SHOAL_TRY(status, parse_text(document, bytes), done);
     *document_out = document;
@@ -304,7 +305,7 @@ shoal_status shoali_json_load(const char *path, struct shoali_json **document)
     shoal_status status;
     char *text = NULL;
     size_t bytes;
-    SHOAL_TRY(status, shoali_read_file(path, &text, &bytes), done);
+    SHOAL_TRY(status, shoali_read_text(path, &text, &bytes), done);
     SHOAL_TRY(status, shoali_json_parse(text, bytes, path, document), done);
 done:
     free(text);
@@ -380,4 +381,27 @@ shoal_status shoali_json_locate(const struct shoali_json *document, const char *
     if (document->origin && find_line(document, 0, path) > 0)
         return shoali_error_prefix(status, "the command line");
     return shoali_error_prefix(status, "%s", file);
+}
+
+shoal_status shoali_json_load_object(const char *dir, const char *name, json_t **object)
+{
+    shoal_status status;
+    struct shoali_str path = {0};
+    struct shoali_json *document = NULL;
+    struct stat info;
+    *object = NULL;
+    shoali_str_append(&path, "%s/%s", dir, name);
+    if (path.failed) {
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a path");
+        goto done;
+    }
+    status = SHOAL_OK;
+    if (stat(path.text, &info) != 0 && errno == ENOENT)
+        goto done;
+    SHOAL_TRY(status, shoali_json_load(path.text, &document), done);
+    *object = json_incref(shoali_json_root(document));
+done:
+    shoali_json_close(document);
+    shoali_str_fini(&path);
+    return status;
 }

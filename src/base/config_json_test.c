@@ -1,13 +1,10 @@
 #include "base/config_table.h"
+#include "base/test_cmocka.h"
 
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct shoali_json *parse(const char *text)
 {

@@ -1,10 +1,13 @@
 /* A section read from a JSON document. */
 #include "base/config_internal.h"
 
+#include "base/log.h"
 #include "base/str.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+enum { KEYS_LISTED = 24 };
 
 struct reader {
     struct shoali_json *document;
@@ -20,7 +23,7 @@ static const char *nearest_key(const struct shoali_section *section, const char 
     size_t count = 0;
     for (int32_t i = 0; i < section->row_count && i < 64 * SHOALI_GIVEN_WORDS; i++) {
         const struct shoali_option *row = &section->rows[i];
-        if (row->state == SHOALI_DEAD)
+        if (row->state == SHOALI_DEAD || row->state == SHOALI_RENAMED)
             continue;
         candidates[count++] = row->key;
         if (row->alias)
@@ -29,14 +32,32 @@ static const char *nearest_key(const struct shoali_section *section, const char 
     return shoali_nearest(key, candidates, count);
 }
 
+static void list_keys(const struct shoali_section *section, struct shoali_str *keys)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < section->row_count; i++) {
+        const struct shoali_option *row = &section->rows[i];
+        if (row->state != SHOALI_SUPPORTED || row->flags & SHOALI_OPTION_HIDDEN)
+            continue;
+        if (count++ < KEYS_LISTED)
+            shoali_str_append(keys, "%s%s", count > 1 ? ", " : "", row->key);
+    }
+    if (count > KEYS_LISTED)
+        shoali_str_append(keys, " and %d more", (int)(count - KEYS_LISTED));
+}
+
 static shoal_status fail_unknown(const struct reader *reader, const struct shoali_section *section,
                                  const char *key, const char *path)
 {
     const char *nearest = nearest_key(section, key);
+    struct shoali_str keys = {0};
+    if (!nearest)
+        list_keys(section, &keys);
     shoal_status status =
-        nearest
-            ? SHOAL_FAIL(SHOAL_ECONFIG, "%s: unknown key; nearest key is `%s`", path, nearest)
-            : SHOAL_FAIL(SHOAL_ECONFIG, "%s: unknown key; no key of this section is near", path);
+        nearest ? SHOAL_FAIL(SHOAL_ECONFIG, "%s: unknown key; nearest key is `%s`", path, nearest)
+                : SHOAL_FAIL(SHOAL_ECONFIG, "%s: unknown key; the keys of this section are %s",
+                             path, shoali_str_get(&keys));
+    shoali_str_fini(&keys);
     return shoali_json_locate(reader->document, path, status);
 }
 
@@ -48,14 +69,17 @@ static bool has_choice(const struct shoali_option *row, const char *text)
     return false;
 }
 
-/* null leaves the default, and so does "auto", unless it is a value of the row's own. */
-static bool leaves_default(const struct shoali_option *row, json_t *value)
+/* "auto" that is no value of the row's own. */
+static bool is_auto(const struct shoali_option *row, const json_t *value)
 {
     const char *text = json_string_value(value);
-    if (row->state == SHOALI_DEAD)
-        return false;
-    return json_is_null(value) || (text && strcmp(text, "auto") == 0 && row->type != SHOALI_JSON &&
-                                   !has_choice(row, text));
+    return text && strcmp(text, "auto") == 0 && row->type != SHOALI_JSON && !has_choice(row, text);
+}
+
+/* null leaves the default, and so does "auto". */
+static bool leaves_default(const struct shoali_option *row, json_t *value)
+{
+    return row->state != SHOALI_DEAD && (json_is_null(value) || is_auto(row, value));
 }
 
 /* Reads the value of one key; *given is false when it leaves the default. */
@@ -67,8 +91,14 @@ static shoal_status read_value(const struct reader *reader, const struct shoali_
         void *member = (char *)config + row->offset; /* variables may set what the file does not */
         return read_object(reader, row->section, *given ? value : NULL, path, member);
     }
-    if (!*given)
-        return SHOAL_OK;
+    if (!*given) {
+        struct shoali_option as_auto = *row;
+        as_auto.default_number = row->auto_number;
+        return row->auto_help && is_auto(row, value)
+                   ? shoali_config_store_default(&as_auto, (char *)config + row->offset,
+                                                 reader->arena)
+                   : SHOAL_OK;
+    }
     struct shoali_config_input input = {.json = value};
     shoal_status status = shoali_config_take(row, path, &input, config, reader->arena);
     return status < 0 ? shoali_json_locate(reader->document, path, status) : status;
@@ -86,6 +116,43 @@ static const char *join(const struct reader *reader, const char *path, const cha
     return shoali_arena_printf(reader->arena, "%s%s%s", path, *path ? "." : "", key);
 }
 
+/* JSON has no comments: people write them as keys. */
+static bool is_note(const char *key)
+{
+    return key[0] == '_' || strncmp(key, "//", 2) == 0 || strcmp(key, "comment") == 0;
+}
+
+/* An unknown key that asks for nothing: a note, or what is off and no misspelling. */
+static bool is_idle(const struct shoali_section *section, const json_t *object, const char *key,
+                    const char *path)
+{
+    const bool note = is_note(key);
+    if (!note && (!shoali_config_is_off(json_object_get(object, key)) || nearest_key(section, key)))
+        return false;
+    if (!note)
+        SHOALI_INFO("config", "%s is ignored: no such key is known, and it is off", path);
+    return true;
+}
+
+/* The row whose member a key fills: of an older name that of the key in use, which may stand beside
+ * it with the same value. */
+static shoal_status find_member(const struct reader *reader, const struct shoali_section *section,
+                                json_t *object, const char *key, const char *path, int32_t *index)
+{
+    const struct shoali_option *row = &section->rows[*index];
+    if (row->state != SHOALI_RENAMED || !row->instead)
+        return SHOAL_OK;
+    *index = shoali_config_find(section, row->instead, NULL);
+    SHOAL_ASSERT(*index >= 0);
+    const json_t *modern = json_object_get(object, row->instead);
+    if (!modern || json_is_null(modern) || json_equal(modern, json_object_get(object, key)))
+        return SHOAL_OK;
+    return shoali_json_locate(
+        reader->document, path,
+        SHOAL_FAIL(SHOAL_ECONFIG, "%s: is an old name of `%s`, which has another value; remove %s",
+                   path, row->instead, key));
+}
+
 static shoal_status read_key(const struct reader *reader, const struct shoali_section *section,
                              json_t *object, const char *path, const char *key, void *config)
 {
@@ -94,6 +161,8 @@ static shoal_status read_key(const struct reader *reader, const struct shoali_se
     int32_t index = shoali_config_find(section, key, NULL);
     if (!key_path)
         return SHOAL_ENOMEM;
+    if (index < 0 && is_idle(section, object, key, key_path))
+        return SHOAL_OK;
     if (index < 0)
         return fail_unknown(reader, section, key, key_path);
     const struct shoali_option *row = &section->rows[index];
@@ -107,6 +176,7 @@ static shoal_status read_key(const struct reader *reader, const struct shoali_se
     }
     bool given;
     json_t *value = json_object_get(object, key);
+    SHOAL_TRY(status, find_member(reader, section, object, key, key_path, &index), done);
     SHOAL_TRY(status, read_value(reader, row, value, key_path, config, &given), done);
     if (given)
         shoali_config_mark(section, config, index);
@@ -123,18 +193,38 @@ static shoal_status check_required(const struct reader *reader,
         json_t *value = json_object_get(object, row->key);
         if (!value && row->alias)
             value = json_object_get(object, row->alias);
-        /* "auto" and null ask for the default, and such a text has none */
-        const bool empty =
-            value && row->type == SHOALI_STRING && !row->default_text && leaves_default(row, value);
+        /* "auto" and null ask for a default, which only some required rows have */
+        const bool has_default =
+            row->default_text || (row->auto_help && value && is_auto(row, value));
+        const bool empty = value && leaves_default(row, value) && !has_default;
         if (!(row->flags & SHOALI_OPTION_REQUIRED) || (value && !empty) ||
             shoali_config_env_text(row))
             continue;
         const char *key_path = join(reader, path, row->key);
-        shoal_status status = SHOAL_FAIL(SHOAL_ECONFIG, "%s: must be given: %s",
-                                         key_path ? key_path : row->key, row->help);
+        shoal_status status =
+            SHOAL_FAIL(SHOAL_ECONFIG, "%s: must be given%s: %s", key_path ? key_path : row->key,
+                       !empty                ? ""
+                       : json_is_null(value) ? ", null is no value of it"
+                                             : ", \"auto\" has no meaning here",
+                       row->help);
         return shoali_json_locate(reader->document, path, status);
     }
     return SHOAL_OK;
+}
+
+/* `true` or `false` in place of a section, as in DeepSpeed's first versions. */
+static shoal_status read_bare(const struct reader *reader, const struct shoali_section *section,
+                              const json_t *value, const char *path, void *config)
+{
+    const int on = json_is_true(value);
+    json_t *object = json_pack("{s:i}", section->bare_key, on);
+    if (!object)
+        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the section %s", path);
+    SHOALI_WARN_FIRST("config", "%s is no section: it is taken as {\"%s\": %d}", path,
+                      section->bare_key, on);
+    const shoal_status status = read_object(reader, section, object, path, config);
+    json_decref(object);
+    return status;
 }
 
 static shoal_status read_object(const struct reader *reader, const struct shoali_section *section,
@@ -145,6 +235,8 @@ static shoal_status read_object(const struct reader *reader, const struct shoali
     json_t *value;
     if (!object)
         return shoali_config_read_env(section, config, reader->arena);
+    if (section->bare_key && json_is_boolean(object))
+        return read_bare(reader, section, object, path, config);
     if (!json_is_object(object)) {
         status = SHOAL_FAIL(SHOAL_ECONFIG, "%s: must be a section, { ... }", path);
         return shoali_json_locate(reader->document, path, status);

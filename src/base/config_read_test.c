@@ -2,16 +2,13 @@
 
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/test_cmocka.h"
 
 #include <jansson.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 struct zero {
     int64_t stage, bucket;
@@ -61,6 +58,7 @@ static const struct shoali_section zero_section = {
     .struct_bytes = sizeof(struct zero),
     .given_offset = offsetof(struct zero, given),
     .validate = check_zero,
+    .bare_key = "stage",
 };
 
 static const char *const kinds[] = {"adam", "lamb", NULL};
@@ -116,6 +114,14 @@ static const struct shoali_option rows[] = {
      .state = SHOALI_NOEFFECT,
      .help = "no state to dump"},
     {.key = "tags", .type = SHOALI_STRINGS, .default_text = "x y", .state = SHOALI_PENDING},
+    {.key = "rate",
+     .type = SHOALI_FLOAT,
+     .offset = offsetof(struct config, lr),
+     .max = 10,
+     .state = SHOALI_RENAMED,
+     .instead = "lr",
+     .help = "It means lr."},
+    {.key = "sparse", .type = SHOALI_BOOL, .state = SHOALI_IDLE, .help = "Rows are sent whole."},
 };
 static const struct shoali_section section = {
     .name = "config",
@@ -211,14 +217,13 @@ static void test_auto_and_null_leave_defaults(void **state)
 {
     struct fixture *fixture = *state;
     const struct config *config = &fixture->config;
-    const char *text = "{\"train_batch_size\": \"auto\", \"lr\": \"auto\", \"betas\": \"auto\",\n"
+    const char *text = "{\"train_batch_size\": 8, \"lr\": \"auto\", \"betas\": \"auto\",\n"
                        "\"type\": \"auto\", \"zero_optimization\": null, \"flag\": \"auto\",\n"
                        "\"tags\": \"auto\", \"seed\": null, \"name\": null, \"extra\": null,\n"
                        "\"dump_state\": null}";
     assert_int_equal(read_text(fixture, text), SHOAL_OK);
     assert_true(config->lr == 1e-3 && config->betas.count == 2 && config->kind == 1);
     assert_false(shoali_config_given(&section, config, "lr"));
-    assert_false(shoali_config_given(&section, config, "train_batch_size"));
     assert_false(shoali_config_given(&section, config, "zero_optimization"));
     assert_int_equal(config->seed, -1);
     assert_string_equal(config->name, "run");
@@ -250,7 +255,7 @@ static void test_wrong_values(void **state)
     static const struct wrong cases[] = {
         {"\"seed\": 1.5", "f.json:2: seed: must be an integer, got 1.5", SHOAL_ECONFIG},
         {"\"seed\": 1e30", "f.json:2: seed: must be an integer, got 1e30", SHOAL_ECONFIG},
-        {"\"seed\": \"7\"", "f.json:2: seed: must be an integer, got \"7\"", SHOAL_ECONFIG},
+        {"\"seed\": \"7x\"", "f.json:2: seed: must be an integer, got \"7x\"", SHOAL_ECONFIG},
         {"\"extra\": 3", "f.json:2: extra: must be a section { ... } or a list, got 3",
          SHOAL_ECONFIG},
         {"\"extra\": \"auto\"",
@@ -258,7 +263,7 @@ static void test_wrong_values(void **state)
         {"\"seed\": 101", "f.json:2: seed: must be from 0 to 100, got 101", SHOAL_ECONFIG},
         {"\"lr\": true", "f.json:2: lr: must be a number, got true", SHOAL_ECONFIG},
         {"\"lr\": 10.5", "f.json:2: lr: must be from 0 to 10, got 10.5", SHOAL_ECONFIG},
-        {"\"flag\": 1", "f.json:2: flag: must be true or false, got 1", SHOAL_ECONFIG},
+        {"\"flag\": 2", "f.json:2: flag: must be true or false, got 2", SHOAL_ECONFIG},
         {"\"name\": [\"x\"]", "f.json:2: name: must be a string, got [\"x\"]", SHOAL_ECONFIG},
         {"\"type\": \"sgd\"", "f.json:2: type: must be \"adam\" or \"lamb\", got \"sgd\"",
          SHOAL_ECONFIG},
@@ -283,7 +288,10 @@ static void test_wrong_keys(void **state)
         {"\"zero_optimization\": {\n\n \"stag\": 1}",
          "f.json:4: zero_optimization.stag: unknown key; nearest key is `stage`", SHOAL_ECONFIG},
         {"\"overlap_comm\": 1",
-         "f.json:2: overlap_comm: unknown key; no key of this section is near", SHOAL_ECONFIG},
+         "f.json:2: overlap_comm: unknown key; the keys of this section are lr, flag, "
+         "train_batch_size, seed, name, type, "
+         "betas, sizes, paths, zero_optimization, extra",
+         SHOAL_ECONFIG},
         {"\"lr\": 1,\n\"learning_rate\": 1",
          "f.json:2: lr: means the same as `learning_rate`, which is given too; remove one of the "
          "two",
@@ -299,6 +307,12 @@ static void test_wrong_keys(void **state)
     assert_int_equal(read_text(*state, "{\"seed\": 1}"), SHOAL_ECONFIG);
     assert_string_equal(shoal_error_message(),
                         "f.json:1: train_batch_size: must be given: Samples per step.");
+    /* A required number has no default that these words could ask for. */
+    assert_int_equal(read_text(*state, "{\"train_batch_size\": \"auto\"}"), SHOAL_ECONFIG);
+    assert_string_equal(shoal_error_message(),
+                        "f.json:1: train_batch_size: must be given, \"auto\" has no meaning here: "
+                        "Samples per step.");
+    assert_int_equal(read_text(*state, "{\"train_batch_size\": null}"), SHOAL_ECONFIG);
 }
 
 static void test_states(void **state)
@@ -312,7 +326,15 @@ static void test_states(void **state)
          SHOAL_EUNSUPPORTED},
         {"\"tags\": [\"x\"]", "f.json:2: tags is known but not supported yet; remove it",
          SHOAL_EUNSUPPORTED},
-        {"\"amp\": {\"enabled\": false}", "f.json:2: amp is no longer used; use bf16",
+        {"\"amp\": {\"enabled\": true}", "f.json:2: amp is deprecated; use bf16", SHOAL_ECONFIG},
+        {"\"amp\": {\"opt_level\": 1}", "f.json:2: amp is deprecated; use bf16", SHOAL_ECONFIG},
+        {"\"amp\": true", "f.json:2: amp is deprecated; use bf16", SHOAL_ECONFIG},
+        {"\"rate\": 1, \"lr\": 2",
+         "f.json:2: rate: is an old name of `lr`, which has another value; remove rate",
+         SHOAL_ECONFIG},
+        {"\"sparse\": 7", "f.json:2: sparse: must be true or false, got 7", SHOAL_ECONFIG},
+        {"\"flag\": \"on\"", "f.json:2: flag: must be true or false, got \"on\"", SHOAL_ECONFIG},
+        {"\"zero_optimization\": 1", "f.json:2: zero_optimization: must be a section, { ... }",
          SHOAL_ECONFIG},
         {"\"dump_state\": 3", "f.json:2: dump_state: must be true or false, got 3", SHOAL_ECONFIG},
     };
@@ -334,6 +356,31 @@ static void count_line(void *user, shoal_log_level level, const char *subsystem,
     *(int *)user += strcmp(text, "dump_state has no effect: no state to dump") == 0;
 }
 
+static void count_off(void *user, shoal_log_level level, const char *subsystem, int rank,
+                      const char *text)
+{
+    (void)level;
+    (void)subsystem;
+    (void)rank;
+    *(int *)user += strcmp(text, "amp is ignored, because it is off; use bf16") == 0;
+}
+
+/* A dead key that is off fails no run: older files of DeepSpeed's examples have such keys. */
+static void test_dead_keys_may_be_off(void **state)
+{
+    static const char *const values[] = {"{\"enabled\": false, \"opt_level\": 1}", "{}", "false",
+                                         "null"};
+    int lines = 0;
+    assert_int_equal(shoal_log_configure("info", count_off, &lines), SHOAL_OK);
+    for (int i = 0; i < 4; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "{\"train_batch_size\": 1, \"amp\": %s}", values[i]);
+        assert_int_equal(read_text(*state, text), SHOAL_OK);
+        assert_int_equal(lines, i + 1);
+    }
+    assert_int_equal(shoal_log_configure("info", NULL, NULL), SHOAL_OK);
+}
+
 static void test_no_effect_is_logged(void **state)
 {
     int lines = 0;
@@ -344,6 +391,56 @@ static void test_no_effect_is_logged(void **state)
     assert_int_equal(lines, 1);
     struct fixture *fixture = *state;
     assert_true(fixture->config.lr == 1e-3);
+}
+
+struct said {
+    const char *line;
+    int found, count;
+};
+
+static void hear(void *user, shoal_log_level level, const char *subsystem, int rank,
+                 const char *text)
+{
+    struct said *said = user;
+    (void)level;
+    (void)subsystem;
+    (void)rank;
+    said->count++;
+    said->found += strcmp(text, said->line) == 0;
+}
+
+/* Old names, numbers for booleans, keys that are off: taken, each with one line. */
+static void test_what_is_taken_with_a_line(void **state)
+{
+    static const char *const cases[][2] = {
+        {"\"rate\": 2", "rate is an old name: It means lr."},
+        {"\"rate\": 2, \"lr\": 2", "rate is an old name: It means lr."},
+        {"\"sparse\": true", "sparse has no effect: Rows are sent whole."},
+        {"\"lr\": 2, \"flag\": 0", "flag is no boolean: it is taken as false"},
+        {"\"lr\": \"2\"", "lr is text: its number is taken"},
+        {"\"lr\": 2, \"flag\": \"False\"", "flag is no boolean: it is taken as false"},
+        {"\"zero_optimization\": true",
+         "zero_optimization is no section: it is taken as {\"stage\": 1}"},
+        {"\"moving\": {\"enabled\": \"auto\"}",
+         "moving is ignored: no such key is known, and it is off"},
+    };
+    struct fixture *fixture = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct said said = {.line = cases[i][1]};
+        char text[128];
+        snprintf(text, sizeof text, "{\"train_batch_size\": 1, \"_why\": \"\", %s}", cases[i][0]);
+        assert_int_equal(shoal_log_configure("info", hear, &said), SHOAL_OK);
+        assert_int_equal(read_text(fixture, text), SHOAL_OK);
+        assert_int_equal(shoal_log_configure(NULL, NULL, NULL), SHOAL_OK);
+        if (said.count != 1 || said.found != 1)
+            fail_msg("%s: %d lines, %d as expected", text, said.count, said.found);
+        const bool lr = strstr(cases[i][0], "\"rate\"") || strstr(cases[i][0], "\"lr\"");
+        assert_true(fixture->config.lr == (lr ? 2 : 1e-3));
+        assert_int_equal(shoali_config_given(&section, &fixture->config, "lr"), lr);
+        assert_int_equal(fixture->config.flag, !strstr(cases[i][0], "flag"));
+        assert_int_equal(fixture->config.zero.stage,
+                         strstr(cases[i][0], "zero_optimization") != NULL);
+    }
 }
 
 static void test_environment_replaces_defaults(void **state)
@@ -390,15 +487,15 @@ static void test_every_allocation_may_fail(void **state)
     struct fixture *fixture = *state;
     const char *text =
         "{\"train_batch_size\": 1, \"name\": \"n\", \"betas\": [1], \"paths\": [\"x\"]}";
-    shoal_status status = SHOAL_ENOMEM;
     int skip = 0;
-    for (; status != SHOAL_OK && skip < 100; skip++) {
+    for (bool fired = true; fired; skip++) {
         char spec[32];
         snprintf(spec, sizeof(spec), "alloc:%d", skip);
         assert_true(shoali_fault_arm(spec));
-        status = read_text(fixture, text);
+        const shoal_status status = read_text(fixture, text);
+        fired = shoali_fault_left() < 0;
         assert_true(shoali_fault_arm(NULL));
-        assert_true(status == SHOAL_OK || status == SHOAL_ENOMEM);
+        assert_int_equal(status, fired ? SHOAL_ENOMEM : SHOAL_OK);
     }
     assert_in_range(skip, 10, 99);
 }
@@ -412,7 +509,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_wrong_values, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_wrong_keys, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_states, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_dead_keys_may_be_off, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_effect_is_logged, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_taken_with_a_line, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_environment_replaces_defaults, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_nested_path, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_every_allocation_may_fail, set_up, tear_down),

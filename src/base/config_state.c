@@ -2,6 +2,7 @@
 #include "base/config_internal.h"
 
 #include "base/log.h"
+#include "base/plain.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +42,7 @@ void shoali_config_mark(const struct shoali_section *section, void *config, int3
     given[row / 64] |= UINT64_C(1) << (row % 64);
 }
 
-bool shoali_config_is_marked(const struct shoali_section *section, const void *config, int32_t row)
+static bool is_marked(const struct shoali_section *section, const void *config, int32_t row)
 {
     if (section->given_offset == SIZE_MAX)
         return false;
@@ -53,7 +54,7 @@ bool shoali_config_is_marked(const struct shoali_section *section, const void *c
 bool shoali_config_given(const struct shoali_section *section, const void *config, const char *key)
 {
     int32_t row = shoali_config_find(section, key, NULL);
-    return row >= 0 && shoali_config_is_marked(section, config, row);
+    return row >= 0 && is_marked(section, config, row);
 }
 
 static shoal_status write_defaults(const struct shoali_section *section, bool supported,
@@ -62,7 +63,8 @@ static shoal_status write_defaults(const struct shoali_section *section, bool su
     shoal_status status = SHOAL_OK;
     for (int32_t i = 0; i < section->row_count; i++) {
         const struct shoali_option *row = &section->rows[i];
-        if ((row->state == SHOALI_SUPPORTED) != supported)
+        /* a pointer's default is what was cleared */
+        if ((row->state == SHOALI_SUPPORTED) != supported || row->type == SHOALI_JSON)
             continue;
         if (row->type != SHOALI_SECTION)
             SHOAL_TRY(status, shoali_config_store_default(row, config + row->offset, arena), done);
@@ -137,26 +139,64 @@ static bool same_values(const struct shoali_option *row, const union any_value *
     return false;
 }
 
-/* A section that is not supported may be mentioned as long as it is off. */
-static bool section_is_off(json_t *value)
+/* Published files copy a template whose innermost sections are empty, such as compression's. */
+bool shoali_config_is_off(const json_t *value)
 {
-    return json_is_null(value) || json_is_false(value) ||
-           (json_is_object(value) && json_object_size(value) == 0) ||
-           json_is_false(json_object_get(value, "enabled"));
+    const json_t *enabled = json_object_get(value, "enabled");
+    const json_t *shared = json_object_get(value, "shared_parameters");
+    const char *text = json_string_value(enabled);
+    const char *key;
+    json_t *inner;
+    if (enabled)
+        return json_is_false(enabled) ||
+               (json_is_integer(enabled) && !json_integer_value(enabled)) ||
+               (text && (strcmp(text, "auto") == 0 || shoali_strcasecmp(text, "false") == 0));
+    if (shared)
+        return shoali_config_is_off(shared);
+    if (!json_is_object(value))
+        return json_is_null(value) || json_is_false(value);
+    json_object_foreach((json_t *)(uintptr_t)value, key, inner)
+    {
+        if (!json_is_object(inner) || !shoali_config_is_off(inner))
+            return false;
+    }
+    return true;
 }
 
 static bool is_default(const struct shoali_option *row, const struct shoali_config_input *input,
                        struct shoali_arena *arena)
 {
     union any_value value, standard;
-    if (row->type == SHOALI_SECTION)
-        return section_is_off(input->json);
+    if (row->type == SHOALI_SECTION || (row->type == SHOALI_JSON && input->json))
+        return shoali_config_is_off(input->json);
     /* A default may lie outside the range that users can give. */
     struct shoali_option unbounded = *row;
     unbounded.min = unbounded.max = 0.0;
     return shoali_config_store(&unbounded, input, &value, arena) == SHOAL_OK &&
            shoali_config_store_default(row, &standard, arena) == SHOAL_OK &&
            same_values(row, &value, &standard);
+}
+
+/* Warns of what was taken as a bool and is none. */
+static void warn_bool(const struct shoali_option *row, const char *shown,
+                      const struct shoali_config_input *input, const void *member)
+{
+    if (row->type == SHOALI_BOOL && input->json && !json_is_boolean(input->json))
+        SHOALI_WARN_FIRST("config", "%s is no boolean: it is taken as %s", shown,
+                          *(const bool *)member ? "true" : "false");
+}
+
+/* Warns of a number that was read from words, or lost its fraction. */
+static void warn_number(const struct shoali_option *row, const char *shown,
+                        const struct shoali_config_input *input, const void *member)
+{
+    const int64_t *number = member;
+    if (row->type == SHOALI_INT && json_is_real(input->json) &&
+        json_real_value(input->json) != (double)*number)
+        SHOALI_WARN_FIRST("config", "%s is no whole number: it is taken as %lld", shown,
+                          (long long)*number);
+    else if ((row->type == SHOALI_INT || row->type == SHOALI_FLOAT) && json_is_string(input->json))
+        SHOALI_WARN_FIRST("config", "%s is text: its number is taken", shown);
 }
 
 shoal_status shoali_config_take(const struct shoali_option *row, const char *shown,
@@ -166,26 +206,50 @@ shoal_status shoali_config_take(const struct shoali_option *row, const char *sho
     union any_value ignored;
     shoal_status status = SHOAL_OK;
     const char *help = row->help ? row->help : "";
+    char *member = (char *)config + row->offset;
     switch (row->state) {
     case SHOALI_DEAD:
-        return SHOAL_FAIL(SHOAL_ECONFIG, "%s is no longer used; %s", shown, help);
+        if (input->json && shoali_config_is_off(input->json)) {
+            SHOALI_INFO("config", "%s is ignored, because it is off; %s", shown, help);
+            return SHOAL_OK;
+        }
+        return SHOAL_FAIL(SHOAL_ECONFIG, "%s is deprecated; %s", shown, help);
     case SHOALI_PENDING:
         if (is_default(row, input, arena))
             return SHOAL_OK;
+        if (row->see)
+            return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "%s is not supported, see %s: %s", shown,
+                              row->see, help);
         return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "%s is known but not supported yet; remove it",
                           shown);
     case SHOALI_ELSEWHERE:
         if (is_default(row, input, arena))
             return SHOAL_OK;
         return SHOAL_FAIL(SHOAL_ECONFIG, "%s does not belong here; %s", shown, help);
+    case SHOALI_IDLE:
+        if (row->type != SHOALI_SECTION && row->type != SHOALI_JSON)
+            status = shoali_config_store(row, input, &ignored, arena);
+        if (status == SHOAL_OK && !is_default(row, input, arena))
+            SHOALI_WARN_FIRST("config", "%s has no effect: %s", shown, help);
+        break;
     case SHOALI_NOEFFECT:
-        if (row->type != SHOALI_SECTION)
+        if (row->type != SHOALI_SECTION && row->type != SHOALI_JSON)
             status = shoali_config_store(row, input, &ignored, arena);
         if (status == SHOAL_OK)
             SHOALI_INFO("config", "%s has no effect: %s", shown, help);
         break;
+    case SHOALI_REPLACED: /* by the parser of flags */
+        SHOAL_ASSERT(false);
+        break;
+    case SHOALI_RENAMED:
     case SHOALI_SUPPORTED:
-        status = shoali_config_store(row, input, (char *)config + row->offset, arena);
+        status = shoali_config_store(row, input, member, arena);
+        if (status == SHOAL_OK && row->state == SHOALI_RENAMED)
+            SHOALI_WARN_FIRST("config", "%s is an old name: %s", shown, help);
+        else if (status == SHOAL_OK) {
+            warn_bool(row, shown, input, member);
+            warn_number(row, shown, input, member);
+        }
         break;
     }
     return status < 0 ? shoali_error_prefix(status, "%s", shown) : status;
@@ -214,7 +278,7 @@ shoal_status shoali_config_read_env(const struct shoali_section *section, void *
             continue;
         SHOAL_ASSERT(section->given_offset != SIZE_MAX);
         struct shoali_config_input input = {.text = shoali_config_env_text(row)};
-        if (!input.text || shoali_config_is_marked(section, config, i))
+        if (!input.text || is_marked(section, config, i))
             continue;
         status = shoali_config_store(row, &input, member, arena);
         if (status < 0) {

@@ -7,18 +7,22 @@
  *   JSON    text -> comments stripped (// and slash-star, kept as blanks so that lines stay right)
  *           -> jansson with duplicates rejected. A duplicate, unknown, wrong-type or out-of-range
  *           key gives SHOAL_ECONFIG: "FILE:LINE: KEY.PATH: what is wrong; nearest key is `x`". The
- *           value string "auto" leaves the default. 1e9 is an integer when integral. null is "no
- *           text", an empty list or a section that is not given.
+ *           value string "auto" leaves the default, unless the row says what it means (auto_help).
+ *           1e9 is an integer when integral. null is "not given". A required row refuses both.
  *   flags   "--key value" or "--key=value"; a bool row takes no value ("--key"), and with
  *           SHOALI_OPTION_NO_PREFIX also "--no-key". Abbreviations are refused. Unknown: nearest.
- *           The last of several wins. "--help" or "-h" makes the parser return SHOAL_END. Behind
- *           "--" all words are free words.
+ *           The last of several wins. "--help [GROUP]", "-h [GROUP]" and "--help-all" make the
+ *           parser return SHOAL_END. Behind "--" all words are free words. In a long name '-' and
+ *           '_' are the same letter. A row that stands for other flags is replaced by them. A key
+ *           that ends in '*' stands for all flags that begin so.
  *   env     rows with `env` take the variable's text when it is set, not empty, and the key is not
  *           given; it does not count as given, but satisfies a required row. Such a section needs
  *           given bits.
  *
  * A pending row may be given its default (a pending section: null, false, {} or "enabled": false);
- * anything else is SHOAL_EUNSUPPORTED.
+ * anything else is SHOAL_EUNSUPPORTED. A key that begins with "_" or "//", or is "comment", is a
+ * note. JSON's 0, 1, "true" and "false" are taken as a bool, "7" as a number, and a fraction of
+ * elements is dropped, each with a warning.
  *
  * Which keys were given is kept in `given` bits (row index) so that two sources can be compared
  * and a default told from a value. Row order is help order.
@@ -50,10 +54,17 @@ enum shoali_option_state {
     SHOALI_SUPPORTED = 0,
     SHOALI_PENDING, /* known, not supported yet: giving another value than the default is an error
                        that says so */
-    SHOALI_DEAD, /* dead upstream: giving it is an error that names the alternative (in `help`) */
-    SHOALI_NOEFFECT, /* accepted, has no effect; a logged notice says why (in `help`) */
-    SHOALI_ELSEWHERE /* of something else: giving another value than the default is an error that
-                        says of what (in `help`) */
+    SHOALI_DEAD, /* dead upstream: giving it is an error that names the alternative (in `help`); a
+                    file may have it where it is off (null, false, {}, enabled false) */
+    SHOALI_NOEFFECT,  /* accepted, has no effect; a logged notice says why (in `help`) */
+    SHOALI_ELSEWHERE, /* of something else: giving another value than the default is an error that
+                         says of what (in `help`) */
+    SHOALI_REPLACED,  /* flag: another spelling; the words in `becomes` take its place */
+    SHOALI_RENAMED,   /* JSON: an older name of the row `instead`, whose member it has; a warning.
+                       Without `instead` it has a member of its own, and the section's validate
+                       says what it means */
+    SHOALI_IDLE /* changes no result: another value than the default is accepted with a warning
+                   that says what happens (in `help`) */
 };
 struct shoali_floats {
     double *value;
@@ -86,22 +97,42 @@ struct shoali_option {
     const struct shoali_section *section; /* nested table */
     /* JSON: for the documentation, the index-th table, in order of tables; false: no more */
     bool (*variant)(int32_t index, struct shoali_variant *variant);
-    const char *alias; /* second accepted key, NULL none; giving both is an error */
-    const char *env;   /* variable that overrides the default, NULL none */
-    const char *unit;  /* "elements", "bytes", "s"; NULL none */
-    const char *help;  /* one sentence; for dead keys: the alternative */
+    const char *alias;   /* second accepted key, NULL none; giving both is an error */
+    const char *instead; /* renamed rows: the key of the same section that they stand for */
+    const char *env;     /* variable that overrides the default, NULL none */
+    const char *unit;    /* "elements", "bytes", "s"; NULL none */
+    const char *help;    /* one sentence; for dead keys: the alternative */
+    /* JSON, numbers: "auto" means auto_number, in words auto_help. NULL: it means the default, and
+     * is no value of a required row. */
+    const char *auto_help;
+    double auto_number;
     enum shoali_option_state state;
     unsigned flags; /* SHOALI_OPTION_* */
+    /* flag: its heading in the help, and the GROUP of --help GROUP; NULL: the section's own */
+    const char *group;
+    const char *see; /* pending flag: the page that says what to do instead; NULL none */
+    /* replaced flag: words, in which $ is the flag's value */
+    const char *becomes;
+    const char *when; /* flag with a value: the row is about this value alone; NULL: any */
 };
+/* One of them, of a member of a struct; the other members follow. */
+#define SHOALI_OPTION(struct_type, key_, type_, member, ...)                                      \
+    {                                                                                             \
+        .key = key_, .type = SHOALI_##type_, .offset = offsetof(struct_type, member), __VA_ARGS__ \
+    }
 #define SHOALI_OPTION_NO_PREFIX 1u   /* flag: "--no-key" sets false */
 #define SHOALI_OPTION_REQUIRED 2u    /* must be given */
 #define SHOALI_OPTION_HIDDEN 4u      /* not in --help */
 #define SHOALI_OPTION_LIST 8u        /* JSON: a list of objects; only documented */
 #define SHOALI_OPTION_NO_DEFAULT 16u /* what holds otherwise, `help` says */
+#define SHOALI_OPTION_COMMON 32u     /* flag: in the short help, as are required ones */
+#define SHOALI_OPTION_BY_RANK 64u    /* ranks of one job may have different values */
 
 struct shoali_section {
     const char *name; /* "zero_optimization" */
     const char *help;
+    const char *instead;  /* flags, optional: what a user can give in place of required ones */
+    const char *bare_key; /* JSON, optional: `true` in place of the section gives this key 1 */
     const struct shoali_option *rows;
     int32_t row_count;
     size_t struct_bytes;
@@ -125,6 +156,9 @@ struct json_t;
 SHOAL_CHECKED shoal_status shoali_json_parse(const char *text, size_t bytes, const char *file_name,
                                              struct shoali_json **document);
 SHOAL_CHECKED shoal_status shoali_json_load(const char *path, struct shoali_json **document);
+/* DIR/NAME as an object, owned (json_decref); *object is NULL where there is no such file. */
+SHOAL_CHECKED shoal_status shoali_json_load_object(const char *dir, const char *name,
+                                                   struct json_t **object);
 void shoali_json_close(struct shoali_json *document);
 struct json_t *shoali_json_root(struct shoali_json *document); /* borrowed */
 /* 1-based line of a key path ("optimizer.params.lr"), 0 unknown. */
@@ -148,6 +182,11 @@ struct shoali_flags {
     const struct shoali_section *section;
     void *config;
 };
+/* What --help asks for: neither member is set: the short help. */
+struct shoali_help {
+    bool all;          /* --help-all */
+    const char *group; /* --help GROUP: borrowed from argv; NULL: not given */
+};
 /* Parses argv[1..]; words that do not begin with "--" are collected in `rest` (borrowed from argv)
  * if `rest` is given, else they are an error. With stop_at_word, parsing ends at the first such
  * word and rest holds it and all that follows (the launcher's way). Short names: alias "H" = "-H".
@@ -157,13 +196,31 @@ struct shoali_flag_args {
     const struct shoali_flags *tables;
     int32_t table_count;
     bool stop_at_word;
+    /* Groups of the short help, in this order, then NULL. The full help has the others behind them.
+     * NULL: all groups, in the order of the rows. */
+    const char *const *groups;
+    struct shoali_help *help; /* written where SHOAL_END is returned; NULL: not wanted */
 };
+/* Whether a flag's name is the key of a row: '-' and '_' are the same letter, and a key may end in
+ * '*', which stands for any letters. */
+bool shoali_flags_same_name(const char *key, const char *name);
 SHOAL_CHECKED shoal_status shoali_flags_parse(const struct shoali_flag_args *args, int argc,
                                               char *const *argv, struct shoali_arena *arena,
                                               struct shoali_strings *rest);
-/* Help text of the tables (flag, value, default, range, sentence), wrapped at 100 columns. */
+/* Appends the flags that args->help asks for (NULL: the short help), by groups, in lines of at most
+ * 100 columns. The short help has the common and the required flags, without their ranges, and ends
+ * with the names of the groups; of tables with few flags it is the full help. SHOAL_ECONFIG names
+ * the groups when there is none of that name. */
 struct shoali_str;
-void shoali_flags_help(const struct shoali_flag_args *args, struct shoali_str *out);
+SHOAL_CHECKED shoal_status shoali_flags_help(const struct shoali_flag_args *args,
+                                             struct shoali_str *out);
+/* Calls `visit` with the path ("optimizer.params.lr") and the value as text of everything that all
+ * ranks of a job must have alike: supported rows, nested ones too, without SHOALI_OPTION_BY_RANK.
+ * `path` is what stands in front, "" nothing. The text is good during the call. SHOAL_ENOMEM: at
+ * least one text was not complete. */
+SHOAL_CHECKED shoal_status
+shoali_config_visit(const struct shoali_section *section, const void *config, const char *path,
+                    void (*visit)(void *user, const char *path, const char *value), void *user);
 /* Markdown table of a section's JSON keys, recursively, and of the variants of its objects:
  * docs/CONFIG.md is made of these. `path` "": the section's name is the heading. */
 void shoali_config_markdown(const struct shoali_section *section, const char *path,

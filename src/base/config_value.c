@@ -2,13 +2,12 @@
 #include "base/config_internal.h"
 
 #include "base/json.h"
+#include "base/plain.h"
 #include "base/str.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 enum { GOT_BYTES = 80 };
 
@@ -17,7 +16,7 @@ void shoali_config_append_number(double value, struct shoali_str *out)
     char text[40];
     double back;
     for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof(text), "%.*g", digits, value);
+        shoali_snprintf(text, sizeof(text), "%.*g", digits, value);
         if (shoali_parse_f64(text, &back) && back == value)
             break;
     }
@@ -81,15 +80,20 @@ static shoal_status check_range(const struct shoali_option *row, double value)
     return status;
 }
 
-static bool input_int(const struct shoali_config_input *input, int64_t *value)
+/* A number of elements may have a fraction, which is dropped: people write 0.9 * hidden^2. */
+static bool input_int(const struct shoali_option *row, const struct shoali_config_input *input,
+                      int64_t *value)
 {
-    if (input->text)
-        return shoali_parse_i64(input->text, value);
+    const char *text = input->text ? input->text : json_string_value(input->json);
+    if (text)
+        return shoali_parse_i64(text, value);
     if (json_is_integer(input->json)) {
         *value = json_integer_value(input->json);
         return true;
     }
     double real = json_is_real(input->json) ? json_real_value(input->json) : 0.5;
+    if (row->unit && strcmp(row->unit, "elements") == 0 && json_is_real(input->json))
+        real = trunc(real);
     if (real != floor(real) || !(fabs(real) < 0x1p63))
         return false;
     *value = (int64_t)real;
@@ -98,18 +102,31 @@ static bool input_int(const struct shoali_config_input *input, int64_t *value)
 
 static bool input_float(const struct shoali_config_input *input, double *value)
 {
-    if (input->text)
-        return shoali_parse_f64(input->text, value);
+    const char *text = input->text ? input->text : json_string_value(input->json);
+    if (text)
+        return shoali_parse_f64(text, value);
     *value = json_number_value(input->json);
     return json_is_number(input->json);
+}
+
+/* DeepSpeed takes 0, 1 and words as well. */
+static bool json_bool(const json_t *json, bool *value)
+{
+    const char *text = json_string_value(json);
+    const json_int_t number = json_is_integer(json) ? json_integer_value(json) : -1;
+    const bool on =
+        json_is_true(json) || number == 1 || (text && shoali_strcasecmp(text, "true") == 0);
+    *value = on;
+    return on || json_is_false(json) || number == 0 ||
+           (text && shoali_strcasecmp(text, "false") == 0);
 }
 
 static shoal_status store_bool(const struct shoali_config_input *input, bool *member)
 {
     char buffer[GOT_BYTES];
-    if (input->text ? shoali_parse_bool(input->text, member) : json_is_boolean(input->json)) {
-        if (input->json)
-            *member = json_is_true(input->json);
+    bool value = false;
+    if (input->text ? shoali_parse_bool(input->text, &value) : json_bool(input->json, &value)) {
+        *member = value;
         return SHOAL_OK;
     }
     return SHOAL_FAIL(SHOAL_ECONFIG, "must be true or false, got %s", got(input, buffer));
@@ -120,7 +137,7 @@ static shoal_status store_int(const struct shoali_option *row,
 {
     char buffer[GOT_BYTES];
     int64_t value;
-    if (!input_int(input, &value))
+    if (!input_int(row, input, &value))
         return SHOAL_FAIL(SHOAL_ECONFIG, "must be an integer, got %s", got(input, buffer));
     shoal_status status;
     SHOAL_TRY(status, check_range(row, (double)value), done);
@@ -160,7 +177,7 @@ static shoal_status store_enum(const struct shoali_option *row,
     char buffer[GOT_BYTES];
     const char *text = input->text ? input->text : json_string_value(input->json);
     for (int32_t i = 0; text && row->choices[i]; i++) {
-        if (strcasecmp(text, row->choices[i]) == 0) {
+        if (shoali_strcasecmp(text, row->choices[i]) == 0) {
             *member = i;
             return SHOAL_OK;
         }
@@ -189,7 +206,7 @@ static shoal_status split(const char *text, char separator, struct shoali_string
         bool more = *end != '\0';
         *end = '\0';
         char *tail = end;
-        while (tail > at && isspace((unsigned char)tail[-1]))
+        while (tail > at && shoali_ascii_space(tail[-1]))
             *--tail = '\0';
         words->value[words->count++] = at;
         at = more ? end + 1 : end;

@@ -1,4 +1,4 @@
-/* cpu - cpuid, XCR0 and the permission for tiles; MIDR and hardware capabilities of ARM; caches. */
+/* cpu - cpuid, XCR0 and the permission for tiles; MIDR and hardware capabilities of ARM. */
 #include "base/cpu.h"
 
 #include <stdio.h>
@@ -153,66 +153,7 @@ bool shoali_cpu_permit_tiles(void)
 
 #endif
 
-/* ---- caches ---------------------------------------------------------------------------------- */
-
-/* The line of folder/indexN/name; false: there is none. */
-static bool read_line(const char *folder, int32_t index, const char *name, char line[4096])
-{
-    char path[512];
-    if ((size_t)snprintf(path, sizeof path, "%s/index%d/%s", folder, (int)index, name) >=
-        sizeof path)
-        return false;
-    FILE *file = fopen(path, "re");
-    if (file == NULL)
-        return false;
-    const bool read = fgets(line, 4096, file) != NULL;
-    fclose(file);
-    return read;
-}
-
-/* "32768K" */
-static int64_t read_size(const char *text)
-{
-    char *unit;
-    const long long size = strtoll(text, &unit, 10);
-    const int64_t factor = *unit == 'K' ? 1 << 10 : *unit == 'M' ? 1 << 20 : 1;
-    return size > 0 && size < INT64_MAX >> 20 ? size * factor : 0;
-}
-
-enum { CORES_MAX = 1 << 16 };
-/* "0-7,64-71": 16 */
-static int32_t count_cores(const char *list)
-{
-    int64_t count = 0;
-    for (char *end; *list >= '0' && *list <= '9'; list = *end == ',' ? end + 1 : end) {
-        const long long first = strtoll(list, &end, 10);
-        const long long last = *end == '-' ? strtoll(end + 1, &end, 10) : first;
-        if (last < first || last >= CORES_MAX)
-            break;
-        count += last - first + 1;
-    }
-    return count > 0 && count <= CORES_MAX ? (int32_t)count : 1;
-}
-
-struct shoali_cpu_cache shoali_cpu_cache_get(const char *folder)
-{
-    struct shoali_cpu_cache last = {.cores = 1};
-    char line[4096];
-    if (folder == NULL)
-        folder = "/sys/devices/system/cpu/cpu0/cache";
-    for (int32_t index = 0; read_line(folder, index, "level", line); index++) {
-        const int32_t level = (int32_t)strtol(line, NULL, 10);
-        const int64_t bytes = read_line(folder, index, "size", line) ? read_size(line) : 0;
-        if (level <= last.level || bytes == 0)
-            continue;
-        last.level = level;
-        last.bytes = bytes;
-        last.cores = read_line(folder, index, "shared_cpu_list", line) ? count_cores(line) : 1;
-    }
-    return last;
-}
-
-/* ---- what is said ------------------------------------------------------------------------------ */
+/* ---- what is said ------------------------------------------------------------------------- */
 
 const char *shoali_cpu_describe(const struct shoali_cpu *cpu, char text[SHOALI_CPU_NAME_BYTES])
 {
@@ -246,6 +187,6 @@ const char *shoali_cpu_describe_vectors(const struct shoali_cpu *cpu,
         return "none in this CPU";
     snprintf(text, SHOALI_CPU_VECTORS_BYTES, "Advanced SIMD; %s%s",
              cpu->bf16 ? "products of bf16 by BFDOT" : "no BFDOT (bf16), so bf16 is widened",
-             cpu->sve ? "; SVE is there and not used" : "");
+             cpu->sve ? "; SVE exists but is not used" : "");
     return text;
 }

@@ -4,8 +4,7 @@
  * Here is what that does not know: the identity, because an instruction may be there and be slow,
  * and AMX, whose registers need the CPU (cpuid), the system (XCR0) and, on Linux, a permission of
  * the process. Of ARM: what the system gives to programs (AT_HWCAP), and the identity (MIDR_EL1) of
- * core 0, so that a machine with cores of several kinds has one answer. And how much of what a core
- * writes stays near it.
+ * core 0, so that a machine with cores of several kinds has one answer. Its caches are in caches.h.
  */
 #ifndef SHOALI_CPU_H
 #define SHOALI_CPU_H
@@ -34,20 +33,11 @@ void shoali_cpu_read_hwcaps(uint64_t hwcap, uint64_t hwcap2, struct shoali_cpu *
  * are still to start included; whether it may. */
 bool shoali_cpu_permit_tiles(void);
 
-/* The last level of cache that a core reaches: not what the whole machine has of it, since a
- * processor of several dies has one each, and a core keeps nothing in another's. */
-struct shoali_cpu_cache {
-    int64_t bytes; /* 0: the system does not say */
-    int32_t cores; /* that share it, siblings of one core counted, too */
-    int32_t level;
-};
-/* Of the core whose caches Linux describes in `folder`; NULL: of core 0, which stands for all. */
-struct shoali_cpu_cache shoali_cpu_cache_get(const char *folder);
-
 /* "GenuineIntel family 6 model 143", "ARM part 0xd40", or "unknown". */
 #define SHOALI_CPU_NAME_BYTES 64
 const char *shoali_cpu_describe(const struct shoali_cpu *cpu, char text[SHOALI_CPU_NAME_BYTES]);
-/* Whether tiles can be used, and if not, what is missing. `permitted`: shoali_cpu_permit_tiles(). */
+/* Whether tiles can be used, and if not, what is missing. `permitted`:
+ * shoali_cpu_permit_tiles(). */
 const char *shoali_cpu_describe_tiles(const struct shoali_cpu *cpu, bool permitted);
 /* The same of ARM's vectors: what is used of them and what is not. */
 #define SHOALI_CPU_VECTORS_BYTES 160

@@ -1,13 +1,9 @@
 /* Signatures of processors, and what is said of them. */
 #include "base/cpu.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "base/test_folder.h"
+#include "base/test_cmocka.h"
 
 static void test_signatures(void **state)
 {
@@ -72,7 +68,7 @@ static void test_hwcaps(void **state)
     shoali_cpu_read_hwcaps(1u << 1 | 1u << 20 | 1u << 22, 1u << 14, &cpu);
     assert_true(cpu.asimd && cpu.asimddp && cpu.sve && cpu.bf16);
     assert_string_equal(shoali_cpu_describe_vectors(&cpu, text),
-                        "Advanced SIMD; products of bf16 by BFDOT; SVE is there and not used");
+                        "Advanced SIMD; products of bf16 by BFDOT; SVE exists but is not used");
 }
 
 static void test_descriptions(void **state)
@@ -91,47 +87,6 @@ static void test_descriptions(void **state)
     assert_string_equal(shoali_cpu_describe_tiles(&cpu, true), "usable");
     cpu.vendor[0] = '\0';
     assert_string_equal(shoali_cpu_describe(&cpu, text), "unknown");
-}
-
-static void describe_cache(int index, const char *level, const char *size, const char *list)
-{
-    const struct {
-        const char *name, *text;
-    } files[] = {{"level", level}, {"size", size}, {"shared_cpu_list", list}};
-    char path[128];
-    snprintf(path, sizeof path, "%s/index%d", folder, index);
-    assert_true(mkdir(path, 0700) == 0 || index == 3);
-    for (int i = 0; i < 3; i++) {
-        snprintf(path, sizeof path, "%s/index%d/%s", folder, index, files[i].name);
-        FILE *file = fopen(path, "w");
-        assert_non_null(file);
-        fprintf(file, "%s\n", files[i].text);
-        fclose(file);
-    }
-}
-
-/* Folders as Linux has them. */
-static void test_caches(void **state)
-{
-    (void)state;
-    struct shoali_cpu_cache last = shoali_cpu_cache_get(folder);
-    assert_true(last.bytes == 0 && last.cores == 1); /* nothing there */
-    describe_cache(0, "1", "32K", "0");
-    describe_cache(1, "1", "64K", "0");
-    last = shoali_cpu_cache_get(folder);
-    assert_true(last.bytes == 32 << 10 && last.cores == 1); /* data, not instructions */
-    describe_cache(2, "2", "1024K", "0,64");
-    last = shoali_cpu_cache_get(folder);
-    assert_true(last.bytes == 1 << 20 && last.cores == 2);
-    describe_cache(3, "3", "32768K", "0-7,64-71");
-    last = shoali_cpu_cache_get(folder);
-    assert_true(last.bytes == 32 << 20 && last.cores == 16 && last.level == 3);
-    describe_cache(3, "3", "36M", "0-4000000000");
-    last = shoali_cpu_cache_get(folder);
-    assert_true(last.bytes == 36 << 20 && last.cores == 1);
-    describe_cache(3, "3", "?", "0-1"); /* no size: the level below is the last */
-    last = shoali_cpu_cache_get(folder);
-    assert_true(last.bytes == 1 << 20 && last.cores == 2 && last.level == 2);
 }
 
 /* Of this machine: the same each time; a permission needs tiles that the system keeps. */
@@ -155,12 +110,9 @@ static void test_this_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_signatures),
-        cmocka_unit_test(test_midr),
-        cmocka_unit_test(test_hwcaps),
-        cmocka_unit_test(test_descriptions),
+        cmocka_unit_test(test_signatures), cmocka_unit_test(test_midr),
+        cmocka_unit_test(test_hwcaps),     cmocka_unit_test(test_descriptions),
         cmocka_unit_test(test_this_one),
-        cmocka_unit_test_setup_teardown(test_caches, make_folder, remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

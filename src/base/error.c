@@ -1,5 +1,7 @@
-/* The last error is a fixed buffer per thread: reporting that memory ran out must not need memory. */
+/* The last error is a fixed buffer per thread: reporting that memory ran out must not need
+ * memory. */
 #include "base/error.h"
+#include "base/plain.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -35,6 +37,17 @@ static const char *short_place(const char *here)
     return place;
 }
 
+const char *shoali_here_end(const char *here, size_t bytes)
+{
+    const char *place = short_place(here);
+    const size_t length = strlen(place);
+    if (length < bytes)
+        return place;
+    const char *end = place + length - bytes + 1;
+    const char *slash = end > place ? memchr(end - 1, '/', strcspn(end - 1, ": ")) : NULL;
+    return slash ? slash + 1 : end;
+}
+
 static void add_frame(const char *here, const char *call)
 {
     size_t room = FRAMES_BYTES - last.frames_length;
@@ -54,7 +67,7 @@ shoal_status shoali_fail(const char *here, shoal_status code, const char *format
     char message[MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
-    vsnprintf(message, sizeof(message), format, args);
+    shoali_vsnprintf(message, sizeof(message), format, args);
     va_end(args);
     memcpy(last.message, message, sizeof(message));
     last.frames[0] = '\0';
@@ -73,7 +86,7 @@ shoal_status shoali_error_prefix(shoal_status code, const char *format, ...)
     char message[MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
-    int length = vsnprintf(message, sizeof(message), format, args);
+    int length = shoali_vsnprintf(message, sizeof(message), format, args);
     va_end(args);
     if (length < 0 || (size_t)length + 2 >= sizeof(message))
         return code; /* no room for the sentence itself, which matters more */

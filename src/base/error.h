@@ -30,6 +30,8 @@ void shoali_error_frame(const char *here, const char *call);
 shoal_status shoali_error_prefix(shoal_status code, const char *format, ...) SHOAL_PRINTF(2, 3);
 /* Clears the last error of the calling thread. */
 void shoali_error_clear(void);
+/* A call site without the build machine's folders; in less than `bytes` its last whole parts. */
+const char *shoali_here_end(const char *here, size_t bytes);
 void shoali_assert_failed(const char *here, const char *condition) __attribute__((noreturn));
 
 #define SHOAL_FAIL(code, ...) shoali_fail(SHOALI_HERE, (code), __VA_ARGS__)
@@ -46,7 +48,7 @@ void shoali_assert_failed(const char *here, const char *condition) __attribute__
 
 /* What the calling thread is doing, for logs, `check` and messages. */
 struct shoali_logger;
-struct shoali_board;
+struct shoali_status_page;
 struct shoali_context {
     int32_t rank;                 /* global rank, 0 without a group */
     int32_t world;                /* number of ranks, 1 without a group */
@@ -55,7 +57,8 @@ struct shoali_context {
     const char *instruction;      /* of a pipeline's list, "send_gradient"; NULL: none; borrowed */
     int64_t micro;                /* its micro-batch, by number in the step; -1: none */
     struct shoali_logger *logger; /* NULL: the default sink (standard error, level info) */
-    struct shoali_board *board;   /* where the rank says what it does (board.h); NULL: nowhere */
+    struct shoali_status_page
+        *page; /* where the rank says what it does (status_page.h); NULL: nowhere */
 };
 /* Borrowed, never NULL: the calling thread's context, writable. */
 struct shoali_context *shoali_context_get(void);

@@ -1,13 +1,9 @@
 #include "base/error.h"
+#include "base/test_cmocka.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static shoal_status inner(void)
 {
@@ -94,6 +90,19 @@ static void test_errors_and_contexts_are_per_thread(void **state)
     assert_int_equal(shoali_context_get()->rank, 0);
 }
 
+/* Places are cut between folders, never inside of a name. */
+static void test_places(void **state)
+{
+    (void)state;
+    const char *here = "/any/where/src/engine/engine_transfers.c:109 (gradient)";
+    assert_string_equal(shoali_here_end(here, 100), "src/engine/engine_transfers.c:109 (gradient)");
+    assert_string_equal(shoali_here_end(here, 44), "engine/engine_transfers.c:109 (gradient)");
+    assert_string_equal(shoali_here_end(here, 38), "engine_transfers.c:109 (gradient)");
+    assert_string_equal(shoali_here_end(here, 34), "engine_transfers.c:109 (gradient)");
+    assert_string_equal(shoali_here_end("src/a/name.c:1 (of a/b)", 12), ":1 (of a/b)");
+    assert_string_equal(shoali_here_end("", 12), "");
+}
+
 static void test_names_and_exit_codes(void **state)
 {
     (void)state;
@@ -115,6 +124,7 @@ int main(void)
         cmocka_unit_test(test_new_error_replaces_and_may_quote_the_old),
         cmocka_unit_test(test_long_texts_are_cut),
         cmocka_unit_test(test_errors_and_contexts_are_per_thread),
+        cmocka_unit_test(test_places),
         cmocka_unit_test(test_names_and_exit_codes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

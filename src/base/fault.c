@@ -91,6 +91,11 @@ bool shoali_fault_arm(const char *spec)
     return true;
 }
 
+int64_t shoali_fault_left(void)
+{
+    return point_count > 0 ? points[0].passes_left : -1;
+}
+
 /* Does what the point says; returns only for ACTION_ERROR. */
 static bool fire(const struct point *point)
 {

@@ -11,10 +11,15 @@
 #define SHOALI_FAULT_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* True when the caller has to fail now. */
 bool shoali_fault(const char *name);
 /* Arms (replaces) the calling thread's faults from a spec; NULL disarms. False: malformed spec. */
 bool shoali_fault_arm(const char *spec);
+/* Passes that the calling thread's first armed point still lets through; -1: it fired, or none is
+ * armed. A loop over all passes ends when it is not -1, and not when a call succeeds: a call that
+ * ignores an error succeeds, too. */
+int64_t shoali_fault_left(void);
 
 #endif

@@ -1,18 +1,14 @@
 #include "base/fault.h"
 
 #include "base/error.h"
+#include "base/test_cmocka.h"
 
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static void test_skip_and_once(void **state)
 {
@@ -27,6 +23,22 @@ static void test_skip_and_once(void **state)
     assert_false(shoali_fault("send"));
     assert_true(shoali_fault_arm(NULL));
     assert_false(shoali_fault("recv"));
+}
+
+static void test_left(void **state)
+{
+    (void)state;
+    assert_true(shoali_fault_arm("send:2,recv"));
+    assert_int_equal(shoali_fault_left(), 2);
+    assert_false(shoali_fault("send"));
+    assert_true(shoali_fault("recv"));
+    assert_int_equal(shoali_fault_left(), 1);
+    assert_false(shoali_fault("send"));
+    assert_int_equal(shoali_fault_left(), 0);
+    assert_true(shoali_fault("send"));
+    assert_int_equal(shoali_fault_left(), -1);
+    assert_true(shoali_fault_arm(NULL));
+    assert_int_equal(shoali_fault_left(), -1);
 }
 
 static void test_rank(void **state)
@@ -114,11 +126,9 @@ static void test_environment_arms_each_thread(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_skip_and_once),
-        cmocka_unit_test(test_rank),
-        cmocka_unit_test(test_malformed),
-        cmocka_unit_test(test_deadly_actions),
-        cmocka_unit_test(test_environment_arms_each_thread),
+        cmocka_unit_test(test_skip_and_once),  cmocka_unit_test(test_left),
+        cmocka_unit_test(test_rank),           cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_deadly_actions), cmocka_unit_test(test_environment_arms_each_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,9 @@
 /* Small files, whole: configurations, manifests, tables. Bulk data goes through io/. */
 #include "base/arena.h"
+#include "base/beginning.h"
 #include "base/fault.h"
 #include "base/str.h"
+#include "base/waiting.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -70,12 +72,26 @@ static shoal_status open_for_reading(const char *path, int *descriptor, size_t *
     return SHOAL_OK;
 }
 
-shoal_status shoali_read_file(const char *path, char **data, size_t *bytes)
+/* A pipe may have nobody at its other end, or somebody who takes long. */
+static struct shoali_waiting_aloud *begin_pipe(const char *path)
+{
+    struct stat info;
+    char what[400];
+    if (stat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode))
+        return NULL;
+    snprintf(what, sizeof(what), "waiting for another process to write %s, which is no plain file",
+             path);
+    return shoali_waiting_aloud_begin(SHOAL_LOG_WARNING, "base", what);
+}
+
+static shoal_status read_once(const char *path, char **data, size_t *bytes, bool *stale)
 {
     shoal_status status;
     int descriptor = -1;
     char *buffer = NULL;
     size_t capacity = 0, used = 0;
+    *stale = false;
+    struct shoali_waiting_aloud *aloud = begin_pipe(path);
     SHOAL_TRY(status, open_for_reading(path, &descriptor, &capacity), done);
     /* The size is only a guess: pipes and /proc have none, and files grow. */
     capacity += 2;
@@ -94,6 +110,7 @@ shoal_status shoali_read_file(const char *path, char **data, size_t *bytes)
         if (count < 0 && errno == EINTR)
             continue;
         if (count < 0) {
+            *stale = errno == ESTALE;
             status = SHOAL_FAIL(SHOAL_EIO, "%s: cannot read: %s", path, strerror(errno));
             goto done;
         }
@@ -101,14 +118,54 @@ shoal_status shoali_read_file(const char *path, char **data, size_t *bytes)
             break;
         used += (size_t)count;
     }
+    SHOAL_TRY(status, shoali_beginning_lfs(path, buffer, used), done);
     buffer[used] = '\0';
     *data = buffer;
     *bytes = used;
     buffer = NULL;
 done:
+    shoali_waiting_aloud_end(aloud);
     free(buffer);
     if (descriptor >= 0)
         close(descriptor);
+    return status;
+}
+
+/* A network file system lets go of a file that another host replaces meanwhile: the new one is
+ * read. */
+shoal_status shoali_read_file(const char *path, char **data, size_t *bytes)
+{
+    enum { TRIES = 5 };
+    shoal_status status = SHOAL_OK;
+    bool stale = true;
+    for (int i = 0; i < TRIES && stale; i++) {
+        if (i > 0)
+            shoali_error_clear();
+        status = read_once(path, data, bytes, &stale);
+    }
+    return status;
+}
+
+shoal_status shoali_read_text(const char *path, char **text, size_t *bytes)
+{
+    shoal_status status;
+    char *read = NULL;
+    int64_t line = 1;
+    SHOAL_TRY(status, shoali_read_file(path, &read, bytes), done);
+    SHOAL_TRY(status, shoali_beginning_wide(path, read, *bytes), done);
+    const char *nul = *bytes > 0 ? memchr(read, '\0', *bytes) : NULL;
+    for (const char *at = read; nul && at < nul; at++)
+        line += *at == '\n';
+    if (nul) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "%s:%lld: byte %lld is NUL, which is no character of a text: remove it",
+                            path, (long long)line, (long long)(nul - read) + 1);
+        goto done;
+    }
+    *text = read;
+    read = NULL;
+done:
+    free(read);
     return status;
 }
 
@@ -142,6 +199,8 @@ static shoal_status sync_folder_of(const char *path)
         goto done;
     }
     descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0 && errno == EACCES)
+        goto done; /* to be written, and not to be read */
     if (descriptor < 0 || (fsync(descriptor) != 0 && errno != EINVAL))
         status = SHOAL_FAIL(SHOAL_EIO, "%s: cannot flush the folder: %s", folder, strerror(errno));
 done:
@@ -185,14 +244,18 @@ done:
     return status;
 }
 
-/* mkdir of one folder; one that is there already is fine. False with errno. */
-static bool make_folder(const char *path)
+/* mkdir of one folder; one that is there already is fine. False with errno. *made: its name is to
+ * be flushed in the folder around it. */
+static bool make_folder(const char *path, bool *made)
 {
     struct stat info;
-    if (mkdir(path, 0777) == 0)
+    *made = mkdir(path, 0777) == 0;
+    if (*made)
         return true;
     int saved_errno = errno;
     bool there = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    /* Another host's, which a network file system knows and does not show yet. */
+    there = there || (saved_errno == EEXIST && errno == ENOENT && lstat(path, &info) != 0);
     errno = saved_errno;
     return there;
 }
@@ -209,12 +272,42 @@ shoal_status shoali_make_dirs(const char *path)
         at += strspn(at, "/");
         at += strcspn(at, "/");
         char saved = *at;
+        bool made;
         *at = '\0';
-        if (!make_folder(part))
+        if (!make_folder(part, &made))
             status =
                 SHOAL_FAIL(SHOAL_EIO, "%s: cannot create the folder: %s", part, strerror(errno));
+        else if (made)
+            status = sync_folder_of(part);
         *at = saved;
     }
     shoali_free(part);
     return status;
+}
+
+bool shoali_pread(int descriptor, void *to, size_t bytes, int64_t at)
+{
+    char *next = to;
+    errno = 0;
+    while (bytes > 0) {
+        const ssize_t count = pread(descriptor, next, bytes, (off_t)at);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count <= 0)
+            return false;
+        next += count;
+        at += count;
+        bytes -= (size_t)count;
+    }
+    return true;
+}
+
+bool shoali_has_file(const char *dir, const char *name)
+{
+    struct stat info;
+    struct shoali_str path = {0};
+    shoali_str_append(&path, "%s/%s", dir, name);
+    const bool there = !path.failed && stat(path.text, &info) == 0 && S_ISREG(info.st_mode);
+    shoali_str_fini(&path);
+    return there;
 }

@@ -1,9 +1,5 @@
 #include "base/hash.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "base/test_cmocka.h"
 
 /* The value for no bytes is published with the algorithm; stored checksums depend on all of them.
  */

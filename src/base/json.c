@@ -176,7 +176,7 @@ static bool take_one_of(struct reader *reader, const char *bytes)
     return true;
 }
 
-static json_t *make_number(struct reader *reader, const char *begin, bool real)
+static json_t *make_number(struct reader *reader, bool real)
 {
     const char *text = reader->token.text;
     char *end;
@@ -185,13 +185,13 @@ static json_t *make_number(struct reader *reader, const char *begin, bool real)
         reader->no_memory = true;
         return NULL;
     }
-    if (real)
-        return shoali_parse_f64(text, &value) ? made(reader, json_real(value))
-                                              : wrong(reader, begin, "a number below 1.8e308");
     errno = 0;
-    const long long integer = strtoll(text, &end, 10);
-    return errno == 0 ? made(reader, json_integer(integer))
-                      : wrong(reader, begin, "an integer of 64 bits, or a fraction");
+    const long long integer = real ? 0 : strtoll(text, &end, 10);
+    if (!real && errno == 0)
+        return made(reader, json_integer(integer));
+    /* Beyond int64 an integer is read as a fraction, beyond a double a number stays text: only the
+     * reader of such a key can tell whether that matters. */
+    return made(reader, shoali_parse_f64(text, &value) ? json_real(value) : json_string(text));
 }
 
 static json_t *read_number(struct reader *reader)
@@ -211,18 +211,20 @@ static json_t *read_number(struct reader *reader)
         take_one_of(reader, "+-");
         good = take_digits(reader);
     }
-    return good ? make_number(reader, begin, real) : wrong(reader, begin, "a number as in JSON");
+    return good ? make_number(reader, real) : wrong(reader, begin, "a number as in JSON");
 }
 
 static json_t *read_word(struct reader *reader)
 {
-    static const char *const words[] = {"true", "false", "null"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const words[] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
+    for (int i = 0; i < 6; i++) {
         const size_t length = strlen(words[i]);
         if ((size_t)(reader->end - reader->at) < length ||
             memcmp(reader->at, words[i], length) != 0)
             continue;
         reader->at += length;
+        if (i > 2) /* no JSON, but Python writes them */
+            return made(reader, json_string(words[i]));
         return i == 0 ? json_true() : i == 1 ? json_false() : json_null();
     }
     return wrong(reader, reader->at, "a value");
@@ -306,7 +308,9 @@ static json_t *read_value(struct reader *reader)
         return read_container(reader, next == '[');
     if (next == '"')
         return take_string(reader) ? made(reader, json_string_nocheck(reader->token.text)) : NULL;
-    if (next == '-' || (next >= '0' && next <= '9'))
+    const bool infinite =
+        next == '-' && reader->end - reader->at > 1 && reader->at[1] == 'I'; /* -Infinity */
+    if ((next == '-' && !infinite) || (next >= '0' && next <= '9'))
         return read_number(reader);
     return read_word(reader);
 }
@@ -343,7 +347,7 @@ shoal_status shoali_json_read(const char *text, size_t bytes, json_t **value,
 {
     shoal_status status = SHOAL_OK;
     struct shoali_json_error own;
-    struct reader reader = {.at = text, .end = text + bytes};
+    struct reader reader = {.at = text + shoali_bom_bytes(text, bytes), .end = text + bytes};
     *value = read_value(&reader);
     skip_space(&reader);
     if (*value && reader.at < reader.end)

@@ -1,6 +1,6 @@
 /* json - JSON texts to jansson's values and back, so that no failure passes unseen.
  *
- * All of the project's JSON goes through these two calls; jansson's own json_load* and json_dump*
+ * All of the project's JSON goes through these calls; jansson's own json_load* and json_dump*
  * are not used (scripts/check-layers sees to it).
  *
  * Reading: jansson's reader ignores an allocation that fails inside a token, so that characters of
@@ -31,9 +31,11 @@ struct shoali_json_error {
     bool duplicate;       /* a key is given twice in one object */
     char text[128];       /* what was expected and what stands there */
 };
-/* Reads a whole text of any JSON value (RFC 8259): UTF-8, at most 2048 levels, integers of 64 bits,
- * no key twice in an object, no character U+0000. *value is owned (json_decref), NULL on an error.
- * SHOAL_ECORRUPT: "line 3, column 7: ..."; error may be NULL. SHOAL_ENOMEM. */
+/* Reads a whole text of any JSON value (RFC 8259): UTF-8, at most 2048 levels, no key twice in an
+ * object, no character U+0000. An integer beyond 64 bits becomes a real. A number beyond a double,
+ * and Python's NaN, Infinity and -Infinity, become strings of their text: a key that needs a number
+ * then refuses them, and a key that nothing reads does not matter. *value is owned (json_decref),
+ * NULL on an error. SHOAL_ECORRUPT: "line 3, column 7: ..."; error may be NULL. SHOAL_ENOMEM. */
 SHOAL_CHECKED shoal_status shoali_json_read(const char *text, size_t bytes, struct json_t **value,
                                             struct shoali_json_error *error);
 /* Writes a value with jansson's flags (JSON_COMPACT, ...; any kind of value); *text is owned
@@ -41,5 +43,8 @@ SHOAL_CHECKED shoal_status shoali_json_read(const char *text, size_t bytes, stru
  * because it could not be made. */
 SHOAL_CHECKED shoal_status shoali_json_write(const struct json_t *value, size_t flags,
                                              const char *what, char **text);
+/* Is the text JSON lines, by its first line that is not blank? A line whose end is not in `text`
+ * counts by its beginning, {"KEY":. No value is made, nothing fails. */
+bool shoali_json_is_lines(const char *text, size_t bytes);
 
 #endif

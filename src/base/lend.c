@@ -8,7 +8,8 @@
 enum { AWAY, WORKING, MOVING, MOVED };
 enum { LEAST_LOOK_NS = 20000, STILL_PART = 8 }; /* who had less than an eighth of the time stands */
 
-/* A pool's caller may be another thread each time, and may have the pthread_t of one that is over. */
+/* A pool's caller may be another thread each time, and may have the pthread_t of one that is
+ * over. */
 static void know(struct shoali_borrower *self)
 {
     const int32_t tid = (int32_t)syscall(SYS_gettid); /* 0.1 us beside a launch */
@@ -59,18 +60,18 @@ bool shoali_borrower_works(const struct shoali_borrower *borrower)
     return atomic_load_explicit(&borrower->state, memory_order_acquire) == WORKING;
 }
 
-static bool stands_still(const struct shoali_borrower *borrower, struct shoali_look *look)
+static bool stands_still(const struct shoali_borrower *borrower, struct shoali_lend_sample *sample)
 {
     struct timespec spent;
-    const struct shoali_look before = *look;
+    const struct shoali_lend_sample before = *sample;
     const clockid_t clock = atomic_load_explicit(&borrower->clock, memory_order_relaxed);
     if (clock_gettime(clock, &spent) != 0)
         return false;
-    look->spent_ns = (int64_t)spent.tv_sec * 1000000000 + spent.tv_nsec;
-    look->seen_ns = shoali_now_ns();
-    const int64_t passed = look->seen_ns - before.seen_ns;
+    sample->spent_ns = (int64_t)spent.tv_sec * 1000000000 + spent.tv_nsec;
+    sample->seen_ns = shoali_now_ns();
+    const int64_t passed = sample->seen_ns - before.seen_ns;
     return before.seen_ns != 0 && passed >= LEAST_LOOK_NS &&
-           (look->spent_ns - before.spent_ns) * STILL_PART < passed;
+           (sample->spent_ns - before.spent_ns) * STILL_PART < passed;
 }
 
 /* The borrower's set becomes the core of the calling thread, if that is in it and not all of it. */
@@ -85,17 +86,17 @@ static bool move_here(struct shoali_borrower *borrower, int core)
     return sched_setaffinity(borrower->tid, sizeof here, &here) == 0;
 }
 
-bool shoali_lend(struct shoali_borrower *borrower, struct shoali_look *look, bool leave)
+bool shoali_lend(struct shoali_borrower *borrower, struct shoali_lend_sample *sample, bool leave)
 {
     uint32_t state = WORKING;
     const int core = sched_getcpu();
     if (core < 0 || core >= CPU_SETSIZE || !shoali_borrower_works(borrower) ||
-        !stands_still(borrower, look) ||
+        !stands_still(borrower, sample) ||
         !atomic_compare_exchange_strong(&borrower->state, &state, MOVING))
         return false;
     cpu_set_t own;
     const bool moved = move_here(borrower, core);
-    look->seen_ns = 0;
+    sample->seen_ns = 0;
     atomic_store_explicit(&borrower->state, moved ? MOVED : WORKING, memory_order_release);
     if (moved && leave && sched_getaffinity(0, sizeof own, &own) == 0) {
         leave_core(&own, core);

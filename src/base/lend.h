@@ -38,7 +38,7 @@ struct shoali_borrower {
 };
 
 /* What a lender saw when it last looked. */
-struct shoali_look {
+struct shoali_lend_sample {
     int64_t spent_ns, seen_ns; /* seen_ns 0: not yet */
 };
 
@@ -51,8 +51,8 @@ void shoali_borrower_leave(struct shoali_borrower *self, bool stay);
 
 bool shoali_borrower_works(const struct shoali_borrower *borrower);
 /* Looks at one that works. If it has hardly run since the look before, moves it to the core of the
- * calling thread, which then should sleep, and returns true. `leave`: the calling thread first gives
- * up that core for its others. */
-bool shoali_lend(struct shoali_borrower *borrower, struct shoali_look *look, bool leave);
+ * calling thread, which then should sleep, and returns true. `leave`: the calling thread first
+ * gives up that core for its others. */
+bool shoali_lend(struct shoali_borrower *borrower, struct shoali_lend_sample *sample, bool leave);
 
 #endif

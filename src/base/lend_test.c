@@ -2,16 +2,13 @@
 
 #include "base/clock.h"
 #include "base/pool.h"
+#include "base/test_cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #define PATIENCE_NS INT64_C(20000000000)
+enum { TRIES = 6 };
 
 struct scene {
     struct shoali_borrower borrower;
@@ -79,43 +76,58 @@ static bool two_cores(struct scene *scene, int32_t *first)
     return found == 2;
 }
 
-/* The calling thread never leaves its core idle, so that it is not the system that moves him. */
-static void test_a_thread_without_a_core_gets_the_one_of_who_waits(void **state)
+/* The calling thread never leaves its core idle, so that it is not the system that moves the
+ * borrower. True: the lender has found it. */
+static bool play(struct scene *scene, int32_t first)
 {
-    (void)state;
-    struct scene scene = {.lent_core = -1};
     pthread_t burner, borrower;
     cpu_set_t mine, before;
-    int32_t first = 0;
-    if (!two_cores(&scene, &first))
-        skip();
     (void)sched_getaffinity(0, sizeof before, &before);
     only(&mine, first);
     assert_int_equal(sched_setaffinity(0, sizeof mine, &mine), 0);
-    assert_int_equal(pthread_create(&burner, NULL, burn, &scene), 0);
-    assert_int_equal(pthread_create(&borrower, NULL, borrow, &scene), 0);
+    assert_int_equal(pthread_create(&burner, NULL, burn, scene), 0);
+    assert_int_equal(pthread_create(&borrower, NULL, borrow, scene), 0);
     const int64_t deadline = shoali_deadline_ns(PATIENCE_NS);
-    struct shoali_look look = {0};
+    struct shoali_lend_sample sample = {0};
     bool lent = false;
     while (!lent && !shoali_deadline_passed(deadline)) {
         const int64_t next = shoali_now_ns() + 200000;
         while (shoali_now_ns() < next)
             shoali_pause_core();
-        if (atomic_load(&scene.ready) == 2)
-            lent = shoali_lend(&scene.borrower, &look, false);
+        if (atomic_load(&scene->ready) == 2)
+            lent = shoali_lend(&scene->borrower, &sample, false);
     }
-    atomic_store(&scene.lent_core, sched_getcpu());
-    while (!atomic_load(&scene.done) && !shoali_deadline_passed(deadline))
+    /* On a busy machine an idle thread would not come to its end. */
+    (void)sched_setscheduler(scene->borrower.tid, SCHED_OTHER, &(struct sched_param){0});
+    atomic_store(&scene->lent_core, sched_getcpu());
+    while (!atomic_load(&scene->done) && !shoali_deadline_passed(deadline))
         usleep(1000);
-    atomic_store(&scene.stop, 1);
+    atomic_store(&scene->stop, 1);
     pthread_join(borrower, NULL);
     pthread_join(burner, NULL);
     (void)sched_setaffinity(0, sizeof before, &before);
-    assert_true(lent);
-    assert_true(scene.ended_moved);
-    assert_int_equal(scene.core_after, scene.core);
-    assert_true(CPU_EQUAL(&scene.after, &scene.both));
-    assert_false(shoali_borrower_works(&scene.borrower));
+    return lent;
+}
+
+static void test_a_thread_without_a_core_gets_the_one_of_who_waits(void **state)
+{
+    bool left = false;
+    (void)state;
+    /* The lender sleeps by then. The system may bring the borrower back to that idle core between
+     * the two calls that give it its set again and ask where it is: a few times in a hundred. */
+    for (int i = 0; i < TRIES && !left; i++) {
+        struct scene scene = {.lent_core = -1};
+        int32_t first = 0;
+        if (!two_cores(&scene, &first))
+            skip();
+        assert_true(play(&scene, first));
+        assert_true(scene.ended_moved);
+        assert_true(CPU_EQUAL(&scene.after, &scene.both));
+        assert_false(shoali_borrower_works(&scene.borrower));
+        assert_true(scene.core_after == scene.core || scene.core_after == first);
+        left = scene.core_after == scene.core;
+    }
+    assert_true(left);
 }
 
 /* The calling thread gets on and so is never moved; a set of cores is not left. */
@@ -123,8 +135,8 @@ static void test_who_gets_on_stays(void **state)
 {
     (void)state;
     struct shoali_borrower self = {0};
-    struct shoali_look look = {0};
-    assert_false(shoali_lend(&self, &look, false));
+    struct shoali_lend_sample sample = {0};
+    assert_false(shoali_lend(&self, &sample, false));
     shoali_borrower_begin(&self);
     assert_true(shoali_borrower_works(&self));
     for (int i = 0; i < 20; i++) {
@@ -135,7 +147,7 @@ static void test_who_gets_on_stays(void **state)
             ;
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
         const int64_t had = (now.tv_sec - spent.tv_sec) * 1000000000 + now.tv_nsec - spent.tv_nsec;
-        const bool lent = shoali_lend(&self, &look, false);
+        const bool lent = shoali_lend(&self, &sample, false);
         if (had > 90000 && shoali_now_ns() < next + 100000)
             assert_false(lent);
         if (lent) { /* others had the core all the time */
@@ -145,7 +157,7 @@ static void test_who_gets_on_stays(void **state)
         }
     }
     assert_false(shoali_borrower_end(&self));
-    assert_false(shoali_lend(&self, &look, false));
+    assert_false(shoali_lend(&self, &sample, false));
 }
 
 int main(void)

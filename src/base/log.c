@@ -1,6 +1,7 @@
 #include "base/log.h"
 
-#include "base/board.h"
+#include "base/plain.h"
+#include "base/status_page.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -146,11 +147,11 @@ void shoali_log(shoal_log_level level, const char *subsystem, const char *format
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int wanted = vsnprintf(small, sizeof(small), format, args);
+    int wanted = shoali_vsnprintf(small, sizeof(small), format, args);
     if (wanted >= (int)sizeof(small)) {
         char *large = malloc((size_t)wanted + 1);
         if (large) {
-            vsnprintf(large, (size_t)wanted + 1, format, again);
+            shoali_vsnprintf(large, (size_t)wanted + 1, format, again);
             text = large;
         }
     }
@@ -161,7 +162,7 @@ void shoali_log(shoal_log_level level, const char *subsystem, const char *format
         text[--length] = '\0';
     const struct shoali_logger *logger = current_logger();
     int rank = shoali_context_get()->rank;
-    shoali_board_log(shoali_board_get(), text);
+    shoali_status_page_log(shoali_status_page_get(), text);
     if (logger->sink)
         logger->sink(logger->sink_user, level, subsystem, rank, text);
     else

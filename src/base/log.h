@@ -30,6 +30,12 @@ void shoali_log(shoal_log_level level, const char *subsystem, const char *format
 
 #define SHOALI_ERROR(subsystem, ...) shoali_log(SHOAL_LOG_ERROR, subsystem, __VA_ARGS__)
 #define SHOALI_WARN(subsystem, ...) shoali_log(SHOAL_LOG_WARNING, subsystem, __VA_ARGS__)
+/* Of what every rank reads alike: rank 0 alone warns. */
+#define SHOALI_WARN_FIRST(subsystem, ...)        \
+    do {                                         \
+        if (shoali_context_get()->rank == 0)     \
+            SHOALI_WARN(subsystem, __VA_ARGS__); \
+    } while (0)
 #define SHOALI_INFO(subsystem, ...) shoali_log(SHOAL_LOG_INFO, subsystem, __VA_ARGS__)
 #define SHOALI_DEBUG(subsystem, ...) shoali_log(SHOAL_LOG_DEBUG, subsystem, __VA_ARGS__)
 

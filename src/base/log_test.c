@@ -1,16 +1,12 @@
 #include "base/log.h"
+#include "base/test_cmocka.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct seen {
     int count, rank;
@@ -52,8 +48,10 @@ static void test_levels_per_subsystem(void **state)
     assert_int_equal(seen.level, SHOAL_LOG_DEBUG);
     assert_string_equal(seen.subsystem, "comm");
     assert_string_equal(seen.text, "sent 12 bytes");
-    assert_true(shoali_log_enabled(SHOAL_LOG_WARNING, "engine"));
-    assert_false(shoali_log_enabled(SHOAL_LOG_TRACE, "comm"));
+    SHOALI_WARN("engine", "shown");
+    assert_int_equal(seen.count, 2);
+    shoali_log(SHOAL_LOG_TRACE, "comm", "not shown");
+    assert_int_equal(seen.count, 2);
 }
 
 static void test_long_lines_arrive_whole(void **state)

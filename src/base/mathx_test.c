@@ -2,18 +2,14 @@
 #include "base/mathx.h"
 
 #include "base/hash.h"
+#include "base/test_cmocka.h"
 
 #include <limits.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 enum { POINT_COUNT = 100000, FINGERPRINT_COUNT = 4096 };
 

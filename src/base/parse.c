@@ -1,12 +1,10 @@
 /* Numbers from text: exact, whole, and the same in every locale. */
+#include "base/plain.h"
 #include "base/str.h"
 
-#include <ctype.h>
-#include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 enum { EXPONENT_MAX = 400 };
 
@@ -22,9 +20,9 @@ static bool take_digits(const char **cursor, struct decimal *number, int *digit_
                         int *fraction)
 {
     const char *at = *cursor;
-    for (; isdigit((unsigned char)*at) || *at == '_'; at++) {
+    for (; shoali_ascii_digit(*at) || *at == '_'; at++) {
         if (*at == '_') {
-            bool between = at > *cursor && at[-1] != '_' && isdigit((unsigned char)at[1]);
+            bool between = at > *cursor && at[-1] != '_' && shoali_ascii_digit(at[1]);
             if (!between)
                 return false;
             continue;
@@ -51,10 +49,10 @@ static bool take_exponent(const char **cursor, int *exponent)
     bool negative = *at == '-';
     if (*at == '-' || *at == '+')
         at++;
-    if (!isdigit((unsigned char)*at))
+    if (!shoali_ascii_digit(*at))
         return false;
     int value = 0;
-    for (; isdigit((unsigned char)*at); at++)
+    for (; shoali_ascii_digit(*at); at++)
         if (value <= EXPONENT_MAX)
             value = 10 * value + (*at - '0');
     *exponent += negative ? -value : value;
@@ -106,12 +104,8 @@ bool shoali_parse_f64(const char *text, double *value)
     /* strtod would also take spaces, hexadecimal, "inf" and "nan". */
     if (text[strspn(text, "+-.0123456789eE")] != '\0')
         return false;
-    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (plain == (locale_t)0)
-        return false;
     char *end;
-    double number = strtod_l(text, &end, plain);
-    freelocale(plain);
+    double number = shoali_strtod(text, &end);
     if (end == text || *end != '\0' || !isfinite(number))
         return false;
     *value = number;
@@ -125,15 +119,16 @@ bool shoali_parse_bytes(const char *text, int64_t *bytes)
     double value;
     const size_t length = strspn(text, "0123456789.eE+");
     const char *unit = text + length + strspn(text + length, " ");
-    const char *prefix = *unit ? strchr(prefixes, tolower((unsigned char)*unit)) : NULL;
+    const char *prefix = *unit ? strchr(prefixes, shoali_ascii_lower(*unit)) : NULL;
     if (length == 0 || length >= sizeof number)
         return false;
     memcpy(number, text, length);
     number[length] = '\0';
     unit += prefix ? 1 : 0;
-    const double base = prefix && strcasecmp(unit, "b") == 0 ? 1000 : 1024;
-    const bool known = !*unit || strcasecmp(unit, "b") == 0 ||
-                       (prefix && (strcasecmp(unit, "i") == 0 || strcasecmp(unit, "ib") == 0));
+    const double base = prefix && shoali_strcasecmp(unit, "b") == 0 ? 1000 : 1024;
+    const bool known =
+        !*unit || shoali_strcasecmp(unit, "b") == 0 ||
+        (prefix && (shoali_strcasecmp(unit, "i") == 0 || shoali_strcasecmp(unit, "ib") == 0));
     if (!known || !shoali_parse_f64(number, &value))
         return false;
     for (const char *at = prefixes; prefix && at <= prefix; at++)
@@ -148,7 +143,7 @@ bool shoali_parse_bool(const char *text, bool *value)
 {
     static const char *const words[] = {"true", "1", "yes", "on", "false", "0", "no", "off"};
     for (int i = 0; i < 8; i++) {
-        if (strcasecmp(text, words[i]) == 0) {
+        if (shoali_strcasecmp(text, words[i]) == 0) {
             *value = i < 4;
             return true;
         }

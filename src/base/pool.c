@@ -1,15 +1,17 @@
 /* Each run is one increment of `epoch` (workers wait for it) and one countdown of `remaining` (the
- * caller waits for it). A worker enters a run by moving its `turn` on to that epoch; when nothing is
- * left to claim the caller moves on the turns of those that have not come yet, which then find
- * themselves excused. Epoch and countdown are C11 atomics that a futex may sleep on; a side makes the wake-up
- * system call only when the other has said that it sleeps. "I sleep, is there news?" against "there
- * is news, do you sleep?" needs sequential consistency: with less, both could read the old answer.
+ * caller waits for it). A worker enters a run by moving its `turn` on to that epoch; when nothing
+ * is left to claim the caller moves on the turns of those that have not come yet, which then find
+ * themselves excused. Epoch and countdown are C11 atomics that a futex may sleep on; a side makes
+ * the wake-up system call only when the other has said that it sleeps. "I sleep, is there news?"
+ * against "there is news, do you sleep?" needs sequential consistency: with less, both could read
+ * the old answer.
  */
 #include "base/pool.h"
 
 #include "base/arena.h"
+#include "base/caches.h"
+#include "base/cgroup.h"
 #include "base/clock.h"
-#include "base/cpu.h"
 #include "base/fault.h"
 #include "base/lend.h"
 #include "base/scratch.h"
@@ -52,7 +54,7 @@ struct worker {
     int32_t index;
     _Atomic uint32_t turn; /* the last epoch that it entered, or was excused from */
     struct shoali_borrower borrower;
-    struct shoali_look look; /* the caller's, at this one */
+    struct shoali_lend_sample sample; /* the caller's, at this one */
 };
 
 /* What is claimed of a share. */
@@ -67,8 +69,8 @@ struct shoali_pool {
     struct worker *workers; /* [threads - 1] */
     struct cursor *cursors; /* [threads] */
     struct waiter caller;
-    struct shoali_borrower borrower; /* the caller */
-    struct shoali_look look;         /* the first worker's, at the caller */
+    struct shoali_borrower borrower;  /* the caller */
+    struct shoali_lend_sample sample; /* the first worker's, at the caller */
     uint64_t shuffle;
     int64_t cache_bytes;
     size_t scratch_bytes; /* that every worker has */
@@ -186,7 +188,7 @@ static long idle_ns(struct shoali_pool *pool, const struct worker *self)
     if (self->index != 1 || shoali_awake_threads() > pool->core_count ||
         !shoali_borrower_works(&pool->borrower))
         return 0;
-    (void)shoali_lend(&pool->borrower, &pool->look, true);
+    (void)shoali_lend(&pool->borrower, &pool->sample, true);
     return LOOK_NS;
 }
 
@@ -196,7 +198,7 @@ static long late_ns(struct shoali_pool *pool)
     if (shoali_awake_threads() > pool->core_count)
         return 0;
     for (int32_t i = 0; i < pool->started; i++)
-        if (shoali_lend(&pool->workers[i].borrower, &pool->workers[i].look, false))
+        if (shoali_lend(&pool->workers[i].borrower, &pool->workers[i].sample, false))
             break;
     return LOOK_NS;
 }
@@ -210,7 +212,7 @@ static void wait_for_run(struct shoali_pool *pool, struct worker *self, struct w
     worker_sleeps(pool);
     atomic_fetch_add(&pool->sleeping_workers, 1);
     if (self->index == 1)
-        pool->look.seen_ns = 0;
+        pool->sample.seen_ns = 0;
     while (atomic_load(&pool->epoch) == seen)
         futex_wait(&pool->epoch, seen, idle_ns(pool, self));
     atomic_fetch_sub(&pool->sleeping_workers, 1);
@@ -223,7 +225,7 @@ static void wait_for_workers(struct shoali_pool *pool)
         return;
     atomic_store(&pool->caller_sleeps, 1);
     for (int32_t i = 0; i < pool->started; i++)
-        pool->workers[i].look.seen_ns = 0;
+        pool->workers[i].sample.seen_ns = 0;
     for (uint32_t left; (left = atomic_load(&pool->remaining)) != 0;)
         futex_wait(&pool->remaining, left, late_ns(pool));
     atomic_store(&pool->caller_sleeps, 0);
@@ -421,11 +423,11 @@ int64_t shoali_pool_cache_bytes(const struct shoali_pool *pool)
 }
 
 /* Of as many last-level caches as so many threads fill, side by side: an estimate, since where they
- * run is the system's affair. sysconf is not asked: of a processor with several it says what they have
- * together. A virtual machine may not tell of the third level. */
+ * run is the system's affair. sysconf is not asked: of a processor with several it says what they
+ * have together. A virtual machine may not tell of the third level. */
 static int64_t cache_bytes(int32_t threads)
 {
-    const struct shoali_cpu_cache last = shoali_cpu_cache_get(NULL);
+    const struct shoali_cache last = shoali_caches_get()->last;
     const int64_t caches = (threads - 1) / last.cores + 1, bytes = last.bytes * caches;
     return last.level >= 3 || bytes > CACHE_BYTES ? bytes : CACHE_BYTES;
 }
@@ -472,6 +474,12 @@ static shoal_status threads_from(const char *variable, int32_t *threads)
     }
     return SHOAL_FAIL(SHOAL_ECONFIG, "%s=\"%s\" is not a number of threads: give 1 to %d", variable,
                       text, THREADS_MAX);
+}
+
+bool shoali_pool_threads_given(void)
+{
+    const char *ours = getenv("SHOAL_NUM_THREADS"), *theirs = getenv("OMP_NUM_THREADS");
+    return (ours && *ours) || (theirs && *theirs);
 }
 
 shoal_status shoali_pool_choose_threads(int32_t *threads)
@@ -567,7 +575,7 @@ void shoali_pool_slice(int64_t n, int64_t grain, int32_t index, int32_t count, i
     *end = last < pieces ? last * grain : n;
 }
 
-int32_t shoali_core_count(void)
+static int32_t allowed_cores(void)
 {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof(set), &set) == 0)
@@ -575,4 +583,9 @@ int32_t shoali_core_count(void)
     /* More cores than a cpu_set_t has bits. */
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     return online > 0 && online < INT32_MAX ? (int32_t)online : 1;
+}
+
+int32_t shoali_core_count(void)
+{
+    return shoali_cgroup_limit_cores(allowed_cores(), shoali_cgroup_cpus(""));
 }

@@ -29,10 +29,12 @@
 struct shoali_pool;
 typedef void (*shoali_pool_fn)(void *arg, int32_t index, int32_t count);
 
-/* threads <= 0: SHOAL_NUM_THREADS, else OMP_NUM_THREADS, else the cores this process may run on. */
+/* threads <= 0: SHOAL_NUM_THREADS, else OMP_NUM_THREADS, else shoali_core_count(). */
 SHOAL_CHECKED shoal_status shoali_pool_create(int32_t threads, struct shoali_pool **pool);
 /* The number of threads that it would have. */
 SHOAL_CHECKED shoal_status shoali_pool_choose_threads(int32_t *threads);
+/* Whether one of these variables is set, and not empty. */
+bool shoali_pool_threads_given(void);
 void shoali_pool_destroy(struct shoali_pool *pool);
 /* 1 for a NULL pool. */
 int32_t shoali_pool_threads(const struct shoali_pool *pool);
@@ -52,7 +54,8 @@ struct shoali_claim {
 struct shoali_pieces {
     int32_t shares; /* at most the pool's threads, of a NULL pool any number; 0: one per thread */
     int64_t (*count)(const void *arg, int32_t share, int32_t shares); /* pieces of a share */
-    /* Called once on each thread that comes while there is something to claim, and on the caller. */
+    /* Called once on each thread that comes while there is something to claim, and on the
+     * caller. */
     void (*work)(void *arg, struct shoali_claim *claim);
     void *arg;
 };
@@ -73,7 +76,8 @@ void shoali_pool_slice(int64_t n, int64_t grain, int32_t index, int32_t count, i
  * every public entry that may compute calls it and restores on return. */
 uint32_t shoali_fp_enter(void);
 void shoali_fp_leave(uint32_t saved);
-/* Number of cores this process may run on (sched_getaffinity). */
+/* Number of cores this process may use: its affinity, and at most the CPU limit of its control
+ * groups rounded down (cgroup.h); at least 1. */
 int32_t shoali_core_count(void);
 /* Threads of all pools and workers of the process that compute or spin, callers included: more than
  * cores means that spinning steals time from one that computes. Sleeping ones do not count: a rank

@@ -1,22 +1,18 @@
 #include "base/pool.h"
 
+#include "base/caches.h"
 #include "base/clock.h"
-#include "base/cpu.h"
 #include "base/fault.h"
+#include "base/test_cmocka.h"
 
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { THREADS_MAX = 9 };
 
@@ -309,7 +305,7 @@ static void test_thread_count_from_environment(void **state)
 static void test_caches_of_its_threads(void **state)
 {
     (void)state;
-    const struct shoali_cpu_cache last = shoali_cpu_cache_get(NULL);
+    const struct shoali_cache last = shoali_caches_get()->last;
     const struct {
         int32_t threads, caches;
     } pools[] = {{1, 1}, {last.cores, 1}, {last.cores + 1, 2}, {2 * last.cores, 2}};

@@ -75,6 +75,19 @@ bool shoali_process_is_there(const struct shoali_process *process)
            now.start == process->start && !shoali_process_has_ended(&now);
 }
 
+int64_t shoali_process_peak_bytes(void)
+{
+    char line[128];
+    long long kib = -1;
+    FILE *file = fopen("/proc/self/status", "re");
+    while (file && fgets(line, sizeof(line), file))
+        if (sscanf(line, "VmHWM: %lld", &kib) == 1)
+            break;
+    if (file)
+        fclose(file);
+    return kib < 0 ? -1 : kib * 1024;
+}
+
 int64_t shoali_process_run_ns(int32_t pid)
 {
     char path[64];
@@ -116,7 +129,8 @@ static bool blocks(unsigned long long mask, int signal)
     return mask >> (signal - 1) & 1;
 }
 
-/* A thread that is shielded from signals blocks SIGTERM, too. A handler that fails itself blocks two. */
+/* A thread that is shielded from signals blocks SIGTERM, too. A handler that fails itself blocks
+ * two. */
 static int fault_of(unsigned long long mask)
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};

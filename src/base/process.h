@@ -25,10 +25,14 @@ bool shoali_process_read(int32_t pid, struct shoali_process *process);
 bool shoali_process_has_ended(const struct shoali_process *process);
 /* Nanoseconds that its threads have run, those that are left. */
 int64_t shoali_process_run_ns(int32_t pid);
-/* The signal of a fault (SIGSEGV, SIGABRT, ...) in whose handler a thread of it is: such a signal is blocked
- * there, and neither all of them nor SIGTERM is; 0: none, or the handler blocks all, or a core is being
- * written. A library's handler that prints a trace may never come back, as it allocates or locks in what
- * the fault has broken. A thread that left its handler by a jump may look the same for ever. */
+/* The most memory that this process has used since its program was started; -1: not known. rusage
+ * also counts what the program before an exec used. */
+int64_t shoali_process_peak_bytes(void);
+/* The signal of a fault (SIGSEGV, SIGABRT, ...) in whose handler a thread of it is: such a signal
+ * is blocked there, and neither all of them nor SIGTERM is; 0: none, or the handler blocks all, or
+ * a core is being written. A library's handler that prints a trace may never come back, as it
+ * allocates or locks in what the fault has broken. A thread that left its handler by a jump may
+ * look the same for ever. */
 int shoali_process_crash(int32_t pid);
 /* Is this very process, number and start, still there and not ended? */
 bool shoali_process_is_there(const struct shoali_process *process);

@@ -1,10 +1,8 @@
 /* What is read of processes that the test knows. */
 #include "base/process.h"
+#include "base/test_cmocka.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -12,8 +10,6 @@
 #include <unistd.h>
 
 #include <poll.h>
-
-#include <cmocka.h>
 
 /* A child with a name that looks like the end of a name, in a session of its own. */
 static int start_child(void)
@@ -97,7 +93,8 @@ static void come_back(int signal)
     (void)signal;
 }
 
-/* A child that blocks `mask`, says when it is ready, and hangs in the handlers of what it then gets. */
+/* A child that blocks `mask`, says when it is ready, and hangs in the handlers of what it then
+ * gets. */
 static int start_hanging(const sigset_t *mask)
 {
     int ends[2];

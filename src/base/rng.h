@@ -6,8 +6,8 @@
  * path (a parameter's or scope's name) and a number (the step). Two different tuples give
  * independent streams. The index is the global element, so a shard draws the same values as the
  * whole. One counter serves one element: uniform uses word 0, normal uses words 0 and 1
- * (Box-Muller, cosine branch only). Dropout masks, which every step draws anew, are dense: a counter
- * serves four elements by its four words.
+ * (Box-Muller, cosine branch only). Dropout masks, which every step draws anew, are dense: a
+ * counter serves four elements by its four words.
  */
 #ifndef SHOALI_RNG_H
 #define SHOALI_RNG_H
@@ -27,8 +27,8 @@ void shoali_philox(const struct shoali_stream *stream, uint64_t index, uint32_t 
 /* Uniform integer, 32 bits. */
 uint32_t shoali_random_u32(const struct shoali_stream *stream, uint64_t index);
 /* The same of dense streams. Element i is of group i / 64, which has the blocks 16 (i / 64) .. +15;
- * its words are those blocks' words 0, then their words 1, and so on, so that sixteen blocks side by
- * side are words in order. */
+ * its words are those blocks' words 0, then their words 1, and so on, so that sixteen blocks side
+ * by side are words in order. */
 uint32_t shoali_random_dense_u32(const struct shoali_stream *stream, uint64_t index);
 /* Uniform integer in [0, bound), bound <= 2^63, by 64x64->128 multiply of two words (bias < 2^-1
  * ulp of bound/2^64). */

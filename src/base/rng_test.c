@@ -1,14 +1,10 @@
 #include "base/rng.h"
 
 #include "base/hash.h"
+#include "base/test_cmocka.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 enum { DRAW_COUNT = 200000 };
 

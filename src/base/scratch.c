@@ -57,11 +57,6 @@ void *shoali_scratch(size_t bytes)
     return memory;
 }
 
-size_t shoali_scratch_bytes(void)
-{
-    return thread_bytes;
-}
-
 size_t shoali_scratch_asked(void)
 {
     return most_asked;

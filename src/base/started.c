@@ -13,7 +13,7 @@ struct source {
     const char *rank, *size[NAMES_MAX], *local_rank[NAMES_MAX], *local_size[NAMES_MAX];
 };
 static const struct source sources[] = {
-    {NULL, "RANK", {"WORLD_SIZE"}, {"LOCAL_RANK"}, {"LOCAL_SIZE"}},
+    {NULL, "RANK", {"WORLD_SIZE"}, {"LOCAL_RANK"}, {"LOCAL_SIZE", "LOCAL_WORLD_SIZE"}},
     {"mpirun of Open MPI",
      "OMPI_COMM_WORLD_RANK",
      {"OMPI_COMM_WORLD_SIZE"},

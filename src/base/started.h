@@ -1,6 +1,7 @@
 /* started - which rank this process is, as whoever started it says.
  *
- * `shoal run`, torchrun and DeepSpeed's launcher set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_SIZE.
+ * `shoal run` and DeepSpeed's launcher set RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_SIZE; torchrun
+ * sets LOCAL_WORLD_SIZE instead of the last one.
  * Without RANK, what mpirun and srun set counts, the first of these that knows both rank and size:
  *
  *   Open MPI       OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE (Azure ML, SageMaker too)

@@ -1,17 +1,15 @@
 /* Each launcher's variables, alone and beside others'. */
 #include "base/base.h"
+#include "base/test_cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const char *const variables[] = {"RANK",
                                         "WORLD_SIZE",
                                         "LOCAL_RANK",
                                         "LOCAL_SIZE",
+                                        "LOCAL_WORLD_SIZE",
                                         "OMPI_COMM_WORLD_RANK",
                                         "OMPI_COMM_WORLD_SIZE",
                                         "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -57,6 +55,7 @@ static void launchers(void **state)
     } cases[] = {
         {"", NULL, -1, -1, -1, -1},
         {"RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_SIZE=2", NULL, 3, 8, 1, 2},
+        {"RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4", NULL, 3, 8, 1, 4},
         {"RANK=3 WORLD_SIZE=8 OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_SIZE=6", NULL, 3, 8, -1, -1},
         {"OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_SIZE=6 OMPI_COMM_WORLD_LOCAL_RANK=1 "
          "OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_RANK=5 PMIX_NAMESPACE=7",

@@ -1,8 +1,8 @@
 #include "base/str.h"
 
 #include "base/fault.h"
+#include "base/plain.h"
 
-#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,12 +40,12 @@ void shoali_str_append(struct shoali_str *str, const char *format, ...)
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int length = vsnprintf(NULL, 0, format, args);
+    int length = shoali_vsnprintf(NULL, 0, format, args);
     va_end(args);
     if (length < 0) {
         str->failed = true;
     } else if (reserve(str, (size_t)length)) {
-        vsnprintf(str->text + str->length, (size_t)length + 1, format, again);
+        shoali_vsnprintf(str->text + str->length, (size_t)length + 1, format, again);
         str->length += (size_t)length;
     }
     va_end(again);
@@ -74,7 +74,7 @@ void shoali_str_fini(struct shoali_str *str)
 
 static int fold(char c)
 {
-    return c == '-' ? '_' : tolower((unsigned char)c);
+    return c == '-' ? '_' : shoali_ascii_lower(c);
 }
 
 static int min_int(int a, int b)
@@ -141,10 +141,29 @@ const char *shoali_format_bytes(double bytes, char *buffer)
         unit++;
     }
     if (unit == 0)
-        snprintf(buffer, 32, "%.0f %s", value, units[unit]);
+        shoali_snprintf(buffer, 32, "%.0f %s", value, units[unit]);
     else
-        snprintf(buffer, 32, "%.1f %s", value, units[unit]);
+        shoali_snprintf(buffer, 32, "%.1f %s", value, units[unit]);
     return buffer;
+}
+
+void shoali_shell_quote(struct shoali_str *out, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "@%+=:,./_-";
+    if (*word && strspn(word, plain) == strlen(word)) {
+        shoali_str_append(out, "%s", word);
+        return;
+    }
+    /* A backslash outside of the quotes: fish takes it for special inside. */
+    shoali_str_append(out, "'");
+    for (const char *at = word; *at; at++) {
+        if (*at == '\'' || *at == '\\')
+            shoali_str_append(out, "'\\%c'", *at);
+        else
+            shoali_str_append(out, "%c", *at);
+    }
+    shoali_str_append(out, "'");
 }
 
 void shoali_str_append_count(struct shoali_str *str, int64_t count)
@@ -166,6 +185,22 @@ const char *shoali_format_count(double count, char *buffer)
         count /= 1000;
         unit++;
     }
-    snprintf(buffer, 32, "%.*f%s", unit == 0 ? 0 : unit == 1 ? 1 : 2, count, units[unit]);
+    shoali_snprintf(buffer, 32, "%.*f%s", unit == 0 ? 0 : unit == 1 ? 1 : 2, count, units[unit]);
     return buffer;
+}
+
+size_t shoali_bom_bytes(const char *text, size_t bytes)
+{
+    return bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
+char *shoali_strip_line(char *text)
+{
+    text += shoali_bom_bytes(text, strlen(text));
+    text += strspn(text, " \t\v\f");
+    size_t length = strcspn(text, "\r\n");
+    while (length > 0 && strchr(" \t\v\f", text[length - 1]))
+        length--;
+    text[length] = '\0';
+    return text;
 }

@@ -19,6 +19,9 @@ void shoali_str_append_bytes(struct shoali_str *str, const char *bytes, size_t c
 const char *shoali_str_get(const struct shoali_str *str);
 void shoali_str_fini(struct shoali_str *str);
 
+/* A word as a POSIX shell, and fish, read it back; '...' only where it is needed. */
+void shoali_shell_quote(struct shoali_str *out, const char *word);
+
 /* The candidate with the smallest edit distance to `word` (transpositions count one; '-' and '_',
  * and upper and lower case, are equal), or NULL when none is near (distance > max(2, length/3), or
  * more than half of the longer word). */
@@ -42,6 +45,12 @@ int shoali_utf8_encode(uint32_t code_point, char out[4]);
 /* Offset of the first byte that is not valid UTF-8, `bytes` when all is. */
 size_t shoali_utf8_check(const char *text, size_t bytes);
 
+/* Bytes of the byte order mark that a text begins with, as some editors write it: 3 or 0. */
+size_t shoali_bom_bytes(const char *text, size_t bytes);
+/* The first line of `text` without a byte order mark and without white space at its ends; cut in
+ * place. */
+char *shoali_strip_line(char *text);
+
 /* "1.5 GiB" style text in a caller's buffer of at least 32 bytes; returns `buffer`. */
 const char *shoali_format_bytes(double bytes, char *buffer);
 
@@ -53,9 +62,16 @@ const char *shoali_format_count(double count, char *buffer);
 
 /* Files: the fault points "read_file" and "write_file" make the next call fail with SHOAL_EIO.
  * Reads a whole file. *data is owned by the caller (free()), NUL-terminated past *bytes.
- * SHOAL_ENOENT when it does not exist, and only then; else as shoali_path_status. All name the
- * path. */
+ * SHOAL_ENOENT when it does not exist, and only then; SHOAL_EINVAL when it is a pointer of git-lfs;
+ * else as shoali_path_status. All name the path. */
 SHOAL_CHECKED shoal_status shoali_read_file(const char *path, char **data, size_t *bytes);
+/* Whether DIR/NAME is a plain file. */
+bool shoali_has_file(const char *dir, const char *name);
+/* pread of everything; false with errno, 0 for bytes that are not there. */
+bool shoali_pread(int descriptor, void *to, size_t bytes, int64_t at);
+/* The same of a text, which has no NUL byte (it would end there for who reads it as a string) and
+ * is not UTF-16: SHOAL_EINVAL. */
+SHOAL_CHECKED shoal_status shoali_read_text(const char *path, char **text, size_t *bytes);
 /* Writes PATH.tmp, fsyncs, renames onto PATH, fsyncs the folder: all or nothing. */
 SHOAL_CHECKED shoal_status shoali_write_file_atomic(const char *path, const void *data,
                                                     size_t bytes);

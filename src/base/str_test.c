@@ -1,16 +1,13 @@
 #include "base/str.h"
 
 #include "base/fault.h"
+#include "base/test_cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static void test_builder(void **state)
 {

@@ -1,5 +1,6 @@
-/* test_brief - tests under an emulator: with SHOAL_TEST_BRIEF=1 they repeat themselves less. Every case
- * stays; what is left out is the same work by other threads, in other orders. */
+/* test_brief - tests under an emulator or AddressSanitizer: with SHOAL_TEST_BRIEF=1 they repeat
+ * themselves less. Every case stays; what is left out is the same work by other threads, ranks or
+ * orders. The optimised build runs all of it. */
 #ifndef SHOALI_TEST_BRIEF_H
 #define SHOALI_TEST_BRIEF_H
 

@@ -3,6 +3,8 @@
 #ifndef SHOALI_TEST_FOLDER_H
 #define SHOALI_TEST_FOLDER_H
 
+#include "base/str.h"
+
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +32,20 @@ static inline int remove_folder(void **state)
 {
     (void)state;
     return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Writes FOLDER/PATH, and makes the folders that it is in; `path` begins with a slash. */
+static inline void put_in_folder(const char *path, const char *text)
+{
+    char whole[512];
+    snprintf(whole, sizeof whole, "%s%s", folder, path);
+    char *slash = strrchr(whole, '/');
+    *slash = '\0';
+    if (shoali_make_dirs(whole) < 0)
+        abort();
+    *slash = '/';
+    if (shoali_write_file_atomic(whole, text, strlen(text)) < 0)
+        abort();
 }
 
 #endif

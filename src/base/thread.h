@@ -1,9 +1,11 @@
-/* thread - starts a thread that takes no signals: they belong to the embedding program's own threads.
+/* thread - starts a thread that takes no signals: they belong to the embedding program's own
+ * threads.
  *
- * That holds for those of its own faults, too, but for abort(), which lets SIGABRT through. A library's handler that prints a trace may hang in
- * what the fault has broken, and from outside nothing tells such a rank from one that works
- * (process.h); with the signal blocked the system ends the process at once, with a core where there
- * are cores. The threads of `sim` let faults through, because its own handler explains them.
+ * That holds for those of its own faults, too, but for abort(), which lets SIGABRT through. A
+ * library's handler that prints a trace may hang in what the fault has broken, and from outside
+ * nothing tells such a rank from one that works (process.h); with the signal blocked the system
+ * ends the process at once, with a core where there are cores. The threads of `sim` let faults
+ * through, because its own handler explains them.
  */
 #ifndef SHOALI_THREAD_H
 #define SHOALI_THREAD_H

@@ -1,13 +1,9 @@
 /* A thread's signals, and those of who started it. */
+#include "base/test_cmocka.h"
 #include "base/thread.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 static void *read_mask(void *mask)
 {

@@ -2,14 +2,10 @@
 #include "base/worker.h"
 
 #include "base/fault.h"
+#include "base/test_cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 struct note {
     int32_t *list, *count; /* plain: the worker's until the wait */

@@ -2,7 +2,6 @@
 #include "benchmark/benchmark.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct shape {
@@ -17,53 +16,57 @@ struct memory {
     void *qkv, *dqkv, *out, *dout, *lse, *delta;
 };
 
-static shoal_status allocate(struct memory *memory, const struct shape *s, shoal_dtype dtype)
+static shoal_status allocate(const struct shoali_bench *bench, const struct shape *s,
+                             shoal_dtype dtype, struct memory *memory,
+                             struct shoali_operands *operands)
 {
     const int64_t tokens = s->batch * s->length, width = s->heads * s->head_size;
     const int64_t all = (s->heads + 2 * s->kv_heads) * s->head_size;
-    shoal_status status;
-    SHOAL_TRY(status, shoali_bench_numbers(tokens * all, dtype, &memory->qkv), done);
-    SHOAL_TRY(status, shoali_bench_numbers(tokens * all, dtype, &memory->dqkv), done);
-    SHOAL_TRY(status, shoali_bench_numbers(tokens * width, dtype, &memory->out), done);
-    SHOAL_TRY(status, shoali_bench_numbers(tokens * width, dtype, &memory->dout), done);
-    SHOAL_TRY(status, shoali_bench_numbers(tokens * s->heads, SHOAL_F32, &memory->lse), done);
-    SHOAL_TRY(status, shoali_bench_numbers(tokens * s->heads, SHOAL_F32, &memory->delta), done);
-done:
-    return status;
+    const struct shoali_bench_array arrays[] = {
+        SHOALI_BENCH_ARRAY(memory->qkv, tokens * all, dtype),
+        SHOALI_BENCH_ARRAY(memory->dqkv, tokens * all, dtype),
+        SHOALI_BENCH_ARRAY(memory->out, tokens * width, dtype),
+        SHOALI_BENCH_ARRAY(memory->dout, tokens * width, dtype),
+        SHOALI_BENCH_ARRAY(memory->lse, tokens * s->heads, SHOAL_F32),
+        SHOALI_BENCH_ARRAY(memory->delta, tokens * s->heads, SHOAL_F32)};
+    return shoali_operands_create(bench, arrays, sizeof arrays / sizeof arrays[0], 0, operands);
 }
 
-static void release(const struct memory *memory)
+/* "forward B1 H32/8 T4096 D64" */
+static void describe(const struct shape *s, const char *what, char *name, size_t bytes)
 {
-    free(memory->qkv);
-    free(memory->dqkv);
-    free(memory->out);
-    free(memory->dout);
-    free(memory->lse);
-    free(memory->delta);
+    snprintf(name, bytes, "%s B%lld H%lld", what, (long long)s->batch, (long long)s->heads);
+    const size_t end = strlen(name);
+    if (s->kv_heads != s->heads)
+        snprintf(name + end, bytes - end, "/%lld", (long long)s->kv_heads);
+    const size_t rest = strlen(name);
+    snprintf(name + rest, bytes - rest, " T%lld D%lld", (long long)s->length,
+             (long long)s->head_size);
 }
 
-/* Two products of visible keys in forward, five in backward. */
-static shoal_status measure(const struct shoali_bench *bench, const struct shape *s,
-                            shoal_dtype dtype, const char *what, int products,
-                            const struct shoali_kernel *kernel, const void *args)
+/* What a call reads and writes at the least: of q, k, v, out and their gradients, a number per row
+ * of lse and delta. */
+static double bytes_of(const struct shape *s, shoal_dtype dtype, bool backward)
 {
-    const double flops = (double)products * (double)(s->batch * s->heads) * (double)s->length *
-                         (double)(s->length + 1) * (double)s->head_size;
+    const double rows = (double)(s->batch * s->length);
+    const double width = (double)(s->heads * s->head_size);
+    const double all = width + 2 * (double)(s->kv_heads * s->head_size);
+    const double numbers = backward ? 2 * all + 2 * width : all + width;
+    return rows *
+           (numbers * (double)shoal_dtype_bytes(dtype) + 4 * (double)s->heads * (backward ? 2 : 1));
+}
+
+static shoal_status measure_on_host(const struct shoali_bench *bench, const char *name,
+                                    shoal_dtype dtype, double flops,
+                                    const struct shoali_kernel *kernel, const void *args)
+{
     struct shoali_samples rate = {.count = 0}, peak = {.count = 0};
-    char name[96];
     shoali_bench_call(bench, kernel, args);
     for (int32_t i = 0; i < bench->run.repeats; i++) {
         shoali_samples_add(&peak, shoali_limit_fma(bench->pool, dtype));
         shoali_samples_add(&rate, flops * 1e-9 / shoali_bench_time(bench, kernel, args));
     }
     const shoali_bench_value value = {"time", "us", flops * 1e-3 / shoali_samples_median(&rate)};
-    snprintf(name, sizeof name, "%s B%lld H%lld", what, (long long)s->batch, (long long)s->heads);
-    const size_t end = strlen(name);
-    if (s->kv_heads != s->heads)
-        snprintf(name + end, sizeof name - end, "/%lld", (long long)s->kv_heads);
-    const size_t rest = strlen(name);
-    snprintf(name + rest, sizeof name - rest, " T%lld D%lld", (long long)s->length,
-             (long long)s->head_size);
     shoali_bench_result result = {.bench = "attention",
                                   .name = name,
                                   .unit = "GFLOP/s",
@@ -73,7 +76,30 @@ static shoal_status measure(const struct shoali_bench *bench, const struct shape
     return shoali_bench_emit(&bench->run, &result, &rate, &peak);
 }
 
-static shoal_status measure_shape(const struct shoali_bench *bench, const struct shape *s,
+/* Two products of visible keys in forward, five in backward. */
+static shoal_status measure(struct shoali_bench *bench, const struct shape *s, shoal_dtype dtype,
+                            bool backward, struct shoali_operands *operands, const void *args)
+{
+    const struct shoali_kernel *kernel =
+        backward ? &shoali_kernel_attention_backward : &shoali_kernel_attention;
+    const double flops = (backward ? 5.0 : 2.0) * (double)(s->batch * s->heads) *
+                         (double)s->length * (double)(s->length + 1) * (double)s->head_size;
+    char name[96];
+    describe(s, backward ? "backward" : "forward", name, sizeof name);
+    if (!bench->device)
+        return measure_on_host(bench, name, dtype, flops, kernel, args);
+    struct shoali_device_figure figure = {.bench = "attention",
+                                          .name = name,
+                                          .dtype = dtype,
+                                          .kernel = kernel,
+                                          .args = args,
+                                          .operands = operands,
+                                          .flops = flops,
+                                          .bytes = bytes_of(s, dtype, backward)};
+    return shoali_device_measure(bench, &figure);
+}
+
+static shoal_status measure_shape(struct shoali_bench *bench, const struct shape *s,
                                   shoal_dtype dtype)
 {
     const int64_t width = s->heads * s->head_size;
@@ -81,8 +107,9 @@ static shoal_status measure_shape(const struct shoali_bench *bench, const struct
     const size_t key = (size_t)width * shoal_dtype_bytes(dtype);
     const size_t value = key + (size_t)(s->kv_heads * s->head_size) * shoal_dtype_bytes(dtype);
     struct memory m = {0};
+    struct shoali_operands operands = {.bench = NULL};
     shoal_status status;
-    SHOAL_TRY(status, allocate(&m, s, dtype), done);
+    SHOAL_TRY(status, allocate(bench, s, dtype, &m, &operands), done);
     const struct shoali_attention_args forward = {.q = m.qkv,
                                                   .k = (char *)m.qkv + key,
                                                   .v = (char *)m.qkv + value,
@@ -122,17 +149,14 @@ static shoal_status measure_shape(const struct shoali_bench *bench, const struct
                                                             .scale = 0.125,
                                                             .causal = 1,
                                                             .dtype = dtype};
-    SHOAL_TRY(status, measure(bench, s, dtype, "forward", 2, &shoali_kernel_attention, &forward),
-              done);
-    SHOAL_TRY(status,
-              measure(bench, s, dtype, "backward", 5, &shoali_kernel_attention_backward, &backward),
-              done);
+    SHOAL_TRY(status, measure(bench, s, dtype, false, &operands, &forward), done);
+    SHOAL_TRY(status, measure(bench, s, dtype, true, &operands, &backward), done);
 done:
-    release(&m);
+    shoali_operands_destroy(&operands);
     return status;
 }
 
-static shoal_status measure_asked(const struct shoali_bench *bench,
+static shoal_status measure_asked(struct shoali_bench *bench,
                                   const shoali_bench_attention_args *args)
 {
     const struct shape s = {args->batch, args->heads,
@@ -141,18 +165,18 @@ static shoal_status measure_asked(const struct shoali_bench *bench,
     shoal_status status = SHOAL_OK;
     /* each below the number of elements, so products of them do not wrap unseen */
     if ((double)s.batch * (double)s.length * (double)s.heads * (double)s.head_size > 1e15)
-        return SHOAL_FAIL(SHOAL_EINVAL, "bench attention: these sizes are more than any memory "
-                                        "holds: give smaller ones");
+        return SHOAL_FAIL(SHOAL_EINVAL, "bench attention: the sizes exceed any memory: give "
+                                        "smaller sizes");
     if (s.heads > 0 && s.heads % s.kv_heads != 0)
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "bench attention: %lld heads do not share %lld heads of keys and values: "
+                          "bench attention: --heads %lld is not divisible by --kv-heads %lld: "
                           "give a divisor of the heads",
                           (long long)s.heads, (long long)s.kv_heads);
     if (s.batch > 0 && s.heads > 0 && s.length > 0 && s.head_size > 0)
         return measure_shape(bench, &s, args->dtype);
     if (s.batch || s.heads || args->kv_heads || s.length || s.head_size)
-        return SHOAL_FAIL(SHOAL_EINVAL, "bench attention: give batch, heads, sequence length and "
-                                        "head size, all at least 1, or none");
+        return SHOAL_FAIL(SHOAL_EINVAL, "bench attention: give --batch, --heads, --seq-length "
+                                        "and --head-size, all at least 1, or none of them");
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0] && status >= 0; i++)
         status = measure_shape(bench, &shapes[i], args->dtype);
     return status;
@@ -162,7 +186,7 @@ shoal_status shoali_bench_attention(const shoali_bench_attention_args *args)
 {
     struct shoali_bench bench = {.pool = NULL};
     shoal_status status;
-    SHOAL_TRY(status, shoali_bench_init(&bench, &args->run), done);
+    SHOAL_TRY(status, shoali_bench_init(&bench, "attention", &args->run), done);
     SHOAL_TRY(status, measure_asked(&bench, args), done);
 done:
     shoali_bench_fini(&bench);

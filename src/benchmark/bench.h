@@ -3,12 +3,18 @@
  * Machines change their speed from one minute to the next, so a figure alone says little: every
  * function here takes `repeats` samples of a figure and, between them, of the limit it runs
  * against. The ratio of the medians is what can be compared. A figure goes to a callback; the
- * `shoal` program prints it (shoal bench, shoal tune). No part of libshoal: only the program has it.
+ * `shoal` program prints it (shoal bench, shoal tune). No part of libshoal: only the program has
+ * it.
+ *
+ * gemm, attention, adam, stream and step measure the accelerator that is chosen. Where its memory
+ * is not the host's they time kernels by the device's events, on arrays of which several sets take
+ * turns, so that no cache holds them. The limits are then the device's own: a copy within its
+ * memory, and a square product. A kernel that the device does not have is named and not timed.
  *
  *   gemm, attention, step   fused multiply-adds of independent registers, per thread
  *   generate                the same for the prompt; for a token a loop that only reads
- *   adam, stream            x[i] += a y[i] over memory that no cache holds ("axpy"); of a kernel that
- *                           streams also a loop that moves the same lines
+ *   adam, stream            x[i] += a y[i] over memory that no cache holds ("axpy"); of a kernel
+ *                           that streams also a loop that moves the same lines
  *   comm                    axpy by all ranks at once; a cache line sent to and fro between cores
  *   io                      a loop of reads or writes of one thread, past the page cache
  *   checkpoint              such a loop by each rank at once
@@ -36,8 +42,17 @@ typedef struct shoali_bench_result {
     double limit, ratio; /* in `unit`; ratio 1 is at the limit, below is slower; 0: none known */
     const shoali_bench_value *values; /* more numbers of the same figure */
     int32_t value_count;
+    const char *untimed; /* not NULL: why there is no figure, only a name */
+    const char *note;    /* more to say of it, or NULL */
+    int32_t emulated;    /* the device is no hardware: its times mean nothing */
 } shoali_bench_result;
 typedef shoal_status (*shoali_bench_sink)(void *user, const shoali_bench_result *result);
+
+/* The device that is measured, before its first figure. "": not known. */
+typedef struct shoali_bench_device {
+    const char *bench, *accelerator, *name, *capability, *driver;
+    int32_t index, emulated;
+} shoali_bench_device;
 
 /* What all of them take. Zero-initialise, set the sink. */
 typedef struct shoali_bench_run {
@@ -47,8 +62,12 @@ typedef struct shoali_bench_run {
     const char *ops; /* kernels; NULL: SHOAL_OPS, else the best */
     shoali_bench_sink sink;
     void *user;
-    /* Of step, generate, checkpoint: called by rank 0 before each sample, NULL: nothing. For someone who
-     * measures other programs between the samples. */
+    const char *accelerator; /* of those that measure one; NULL: the environment's, else cpu */
+    int32_t device;          /* its index; of step LOCAL_RANK says it */
+    /* NULL: nothing. Not called for the cpu. */
+    shoal_status (*on_device)(void *user, const shoali_bench_device *device);
+    /* Of step, generate, checkpoint: called by rank 0 before each sample, NULL: nothing. For
+     * someone who measures other programs between the samples. */
     shoal_status (*before_sample)(void *user);
 } shoali_bench_run;
 
@@ -62,6 +81,7 @@ typedef struct shoali_bench_gemm_args {
     int64_t m, n, k; /* all > 0: this one instead of a set */
     int32_t trans_a, trans_b;
     int32_t prepacked; /* b is packed before the clock runs, as weights are in a step */
+    int32_t explain;   /* each figure's note is how the CPU's kernels cut the product */
 } shoali_bench_gemm_args;
 SHOAL_CHECKED shoal_status shoali_bench_gemm(const shoali_bench_gemm_args *args);
 
@@ -117,8 +137,8 @@ typedef struct shoali_bench_step_args {
     const char *first_step_file;
     int64_t accumulation; /* micro-batches of a rank and step, without a configuration; 0: 1, with a
                              pipeline four times as many as stages */
-    /* What ranks divide; NULL: the samples alone. `group` is not used, and of `engine` what says what
-     * ranks along tp and pp do. */
+    /* What ranks divide; NULL: the samples alone. `group` is not used, and of `engine` what says
+     * what ranks along tp and pp do. */
     const shoal_mesh_args *mesh;
     const shoal_engine_args *engine;
 } shoali_bench_step_args;
@@ -151,10 +171,11 @@ typedef struct shoali_bench_io_args {
 } shoali_bench_io_args;
 SHOAL_CHECKED shoal_status shoali_bench_io(const shoali_bench_io_args *args);
 
-/* Measures saving and loading a checkpoint of three kinds of fp32 numbers in host memory, of which each
- * rank holds an equal part: files, checksums, flushes and renames, checked element by element. The limit
- * is what the same ranks write (with an fsync) and read in a plain loop past the page cache. Joins the
- * ranks that the environment names and is collective over them; rank 0 calls the sink. */
+/* Measures saving and loading a checkpoint of three kinds of fp32 numbers in host memory, of which
+ * each rank holds an equal part: files, checksums, flushes and renames, checked element by element.
+ * The limit is what the same ranks write (with an fsync) and read in a plain loop past the page
+ * cache. Joins the ranks that the environment names and is collective over them; rank 0 calls the
+ * sink. */
 typedef struct shoali_bench_checkpoint_args {
     shoali_bench_run run;
     const char *folder; /* where the checkpoint is made and removed */
@@ -168,8 +189,9 @@ SHOAL_CHECKED shoal_status shoali_bench_checkpoint(const shoali_bench_checkpoint
 SHOAL_CHECKED shoal_status shoali_tune_io(const shoali_bench_io_args *args,
                                           shoali_bench_io_args *best);
 
-/* Finds the algorithm that is fastest for each collective and size between the ranks that the environment
- * names, and writes the table that SHOAL_COMM_TUNING names in later jobs of such ranks. Collective; rank
+/* Finds the algorithm that is fastest for each collective and size between the ranks that the
+ * environment names, and writes the table that SHOAL_COMM_TUNING names in later jobs of such ranks.
+ * Collective; rank
  * 0 prints the figures and writes the file. */
 typedef struct shoali_tune_comm_args {
     const char *path;

@@ -1,16 +1,13 @@
 /* Figures have samples, limits and sense; wrong arguments have sentences. */
+#include "base/test_cmocka.h"
 #include "benchmark/benchmark.h"
 #include "benchmark/comm.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* What a sink saw. */
 struct seen {
@@ -18,12 +15,19 @@ struct seen {
     char last[160], bench[16];
     double median, ratio;
     bool ordered; /* min <= median <= max everywhere, all positive */
+    int32_t untimed, devices;
+    bool emulated;
     shoal_status answer;
 };
 
 static shoal_status look(void *user, const shoali_bench_result *result)
 {
     struct seen *seen = user;
+    seen->emulated = seen->emulated || result->emulated;
+    if (result->untimed) {
+        seen->untimed++;
+        return seen->answer;
+    }
     seen->count++;
     seen->median = result->median;
     seen->ratio = result->ratio;
@@ -34,11 +38,23 @@ static shoal_status look(void *user, const shoali_bench_result *result)
     return seen->answer;
 }
 
+static shoal_status look_at_device(void *user, const shoali_bench_device *device)
+{
+    struct seen *seen = user;
+    seen->devices++;
+    assert_string_equal(device->accelerator, "sim");
+    return SHOAL_OK;
+}
+
 static shoali_bench_run quick(struct seen *seen)
 {
     *seen = (struct seen){.ordered = true};
-    return (shoali_bench_run){
-        .repeats = 3, .seconds = 0.003, .threads = 2, .sink = look, .user = seen};
+    return (shoali_bench_run){.repeats = 3,
+                              .seconds = 0.003,
+                              .threads = 2,
+                              .accelerator = "cpu",
+                              .sink = look,
+                              .user = seen};
 }
 
 static void test_samples(void **state)
@@ -50,8 +66,11 @@ static void test_samples(void **state)
     for (int i = 0; i < 4; i++)
         shoali_samples_add(&samples, values[i]);
     assert_true(shoali_samples_median(&samples) == 2.5);
-    assert_true(shoali_samples_min(&samples) == -1);
-    assert_true(shoali_samples_max(&samples) == 7);
+    struct seen seen;
+    const shoali_bench_run run = quick(&seen);
+    shoali_bench_result result = {.bench = "x", .name = "x", .unit = "us"};
+    assert_int_equal(shoali_bench_emit(&run, &result, &samples, NULL), SHOAL_OK);
+    assert_true(result.min == -1 && result.max == 7);
     shoali_samples_add(&samples, 100);
     assert_true(shoali_samples_median(&samples) == 3);
     assert_true(samples.value[0] == 3); /* the order of time is kept */
@@ -142,6 +161,77 @@ static void test_kernels(void **state)
     assert_string_equal(seen.bench, "adam");
     adam.adam_only = 0; /* too few for the kernels of rows */
     assert_int_equal(shoali_bench_stream(&adam), SHOAL_EINVAL);
+}
+
+/* Calls take the sets in turn, and each set has its own arrays, equal at first. */
+static void test_sets_take_turns(void **state)
+{
+    enum { COUNT = 1000 };
+    (void)state;
+    struct seen seen;
+    shoali_bench_run run = quick(&seen);
+    run.accelerator = "sim";
+    struct shoali_bench bench = {.pool = NULL};
+    struct shoali_operands operands = {.bench = NULL};
+    float *x = NULL, *y = NULL, first[COUNT], got[COUNT];
+    const float from[2] = {3, 4};
+    float *pair = NULL;
+    const struct shoali_bench_array arrays[] = {
+        SHOALI_BENCH_ZEROS(y, COUNT, SHOAL_F32),
+        SHOALI_BENCH_ARRAY(x, COUNT, SHOAL_F32),
+        {.at = &pair, .count = 2, .dtype = SHOAL_F32, .from = from}};
+    assert_int_equal(shoali_bench_init(&bench, "gemm", &run), SHOAL_OK);
+    assert_int_equal(shoali_operands_create(&bench, arrays, 3, 0, &operands), SHOAL_OK);
+    /* All sets are more than a few caches hold. */
+    assert_true((int64_t)operands.set_bytes * operands.sets > 4 * bench.facts.cache_bytes);
+    const struct shoali_axpy_args axpy = {.x = x, .y = y, .count = COUNT, .a = 1, .accumulate = 1};
+    for (int32_t i = 0; i <= operands.sets; i++) /* the first set twice */
+        assert_int_equal(shoali_operands_launch(&operands, &shoali_kernel_axpy, &axpy), SHOAL_OK);
+    assert_int_equal(shoali_download(bench.exec.stream, first, x, sizeof first), SHOAL_OK);
+    assert_true(first[0] != first[1]);
+    for (int32_t s = 0; s < operands.sets; s++) {
+        const size_t by = (size_t)s * operands.set_bytes;
+        assert_int_equal(shoali_download(bench.exec.stream, got, (char *)y + by, sizeof got),
+                         SHOAL_OK);
+        for (int i = 0; i < COUNT; i++)
+            assert_true(got[i] == (s == 0 ? 2 : 1) * first[i]);
+        assert_int_equal(shoali_download(bench.exec.stream, got, (char *)pair + by, sizeof from),
+                         SHOAL_OK);
+        assert_true(got[0] == 3 && got[1] == 4);
+    }
+    double seconds = 0;
+    assert_int_equal(shoali_device_time(&bench, &operands, &shoali_kernel_axpy, &axpy, 3, &seconds),
+                     SHOAL_OK);
+    assert_true(seconds > 0 && operands.next == 4 % operands.sets);
+    shoali_operands_destroy(&operands);
+    shoali_bench_fini(&bench);
+}
+
+/* What a device does not compute itself has no figure. */
+static void test_staged_kernels_have_no_figure(void **state)
+{
+    (void)state;
+    struct seen seen;
+    shoali_bench_gemm_args gemm = {.run = quick(&seen), .set = "tiny"};
+    gemm.run.accelerator = "sim";
+    gemm.run.on_device = look_at_device;
+    assert_int_equal(setenv("SHOAL_SIM_MEMORY", "closed", 1), 0);
+    assert_int_equal(shoali_bench_gemm(&gemm), SHOAL_OK);
+    assert_int_equal(unsetenv("SHOAL_SIM_MEMORY"), 0);
+    assert_int_equal(seen.untimed, 14);
+    assert_int_equal(seen.count, 1); /* the copy alone: neither products nor their sum */
+    assert_int_equal(seen.devices, 1);
+    assert_true(seen.emulated);
+    gemm.m = gemm.n = gemm.k = 20;
+    gemm.run = quick(&seen);
+    gemm.run.accelerator = "sim";
+    assert_int_equal(shoali_bench_gemm(&gemm), SHOAL_OK);
+    assert_int_equal(seen.untimed, 0);
+    assert_int_equal(seen.count, 3); /* copy, product, this product */
+    assert_true(seen.ordered && seen.ratio > 0);
+    gemm.run.device = 1;
+    assert_int_equal(shoali_bench_gemm(&gemm), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "accelerator sim has 1"));
 }
 
 static void test_the_sink_can_refuse(void **state)
@@ -366,6 +456,8 @@ static shoal_status take_figures(void *user, const shoali_bench_result *result)
     struct figures *figures = user;
     double *const place[] = {&figures->read,  &figures->written, &figures->reads, &figures->writes,
                              &figures->alone, &figures->without, &figures->times};
+    if (strstr(result->name, "the device's")) /* its copy and its product, on a device only */
+        return SHOAL_OK;
     figures->count++;
     figures->limit = result->limit;
     figures->median = result->median;
@@ -419,6 +511,8 @@ int main(void)
         cmocka_unit_test(test_ratios_of_times_and_speeds),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_kernels),
+        cmocka_unit_test(test_sets_take_turns),
+        cmocka_unit_test(test_staged_kernels_have_no_figure),
         cmocka_unit_test(test_the_sink_can_refuse),
         cmocka_unit_test(test_collectives),
         cmocka_unit_test(test_wrong_data_are_found),

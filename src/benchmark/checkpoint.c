@@ -1,5 +1,5 @@
-/* checkpoint.c - a checkpoint saved and loaded, with its checksums, flushes and renames, beside files of
- * as many bytes that the same ranks write and read in a plain loop past the page cache. */
+/* checkpoint.c - a checkpoint saved and loaded, with its checksums, flushes and renames, beside
+ * files of as many bytes that the same ranks write and read in a plain loop past the page cache. */
 #include "checkpoint/checkpoint.h"
 #include "benchmark/benchmark.h"
 
@@ -51,7 +51,9 @@ static shoal_status check(const struct job *job, int64_t round)
     for (int64_t k = 0; k < KINDS; k++)
         for (int64_t i = 0; i < job->share; i++)
             if (job->values[k * job->share + i] != value_at(job->begin + i, round + k))
-                return SHOAL_FAIL(SHOAL_ECORRUPT, "bench checkpoint: element %lld came back wrong",
+                return SHOAL_FAIL(SHOAL_ECORRUPT,
+                                  "bench checkpoint: element %lld of the loaded "
+                                  "checkpoint is wrong",
                                   (long long)(job->begin + i));
     return SHOAL_OK;
 }
@@ -223,7 +225,7 @@ static shoal_status make(struct job *job, struct part part[KINDS])
     job->values = shoali_malloc((size_t)(KINDS * job->share) * sizeof(float), "the benchmark");
     job->block = shoali_malloc_for_files(BLOCK_BYTES, "the benchmark");
     if (!job->values || !job->block)
-        return SHOAL_FAIL(SHOAL_ENOMEM, "bench checkpoint: no memory for %lld numbers",
+        return SHOAL_FAIL(SHOAL_ENOMEM, "bench checkpoint: cannot allocate %lld numbers",
                           (long long)(KINDS * job->share));
     memset(job->block, 1, BLOCK_BYTES);
     for (int32_t k = 0; k < KINDS; k++) {
@@ -318,7 +320,7 @@ shoal_status shoali_bench_checkpoint(const shoali_bench_checkpoint_args *given)
     job->args = &args;
     SHOAL_TRY(status, shoali_bench_run_init(&args.run, &job->run), done);
     if (!args.folder || !*args.folder || args.bytes < 1) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "bench checkpoint: give a folder, and a size of at "
+        status = SHOAL_FAIL(SHOAL_EINVAL, "bench checkpoint: give --folder, and --size of at "
                                           "least 1");
         goto done;
     }

@@ -27,8 +27,8 @@ static shoal_status find_op(const char *name, const struct shoali_bench_op **op)
             return SHOAL_OK;
     }
     return SHOAL_FAIL(SHOAL_EINVAL,
-                      "bench comm: there is no op \"%s\": all_reduce, reduce_scatter, all_gather, "
-                      "broadcast, all_to_all",
+                      "bench comm: unknown op \"%s\": give all_reduce, reduce_scatter, "
+                      "all_gather, broadcast or all_to_all",
                       name);
 }
 
@@ -209,17 +209,20 @@ static shoal_status complete(const shoali_bench_comm_args *given, shoali_bench_c
     args->max_bytes = given->max_bytes ? given->max_bytes : (int64_t)64 << 20;
     args->step_factor = given->step_factor ? given->step_factor : 4;
     if (args->ranks < 0 || args->ranks > 1024)
-        return SHOAL_FAIL(SHOAL_EINVAL, "bench comm: %d ranks; give 2 to 1024", (int)args->ranks);
+        return SHOAL_FAIL(SHOAL_EINVAL, "bench comm: --ranks is %d: give 2 to 1024",
+                          (int)args->ranks);
     if (args->min_bytes < 1 || args->max_bytes < args->min_bytes)
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "bench comm: there is no size from %lld to %lld bytes: the smallest is "
-                          "at least 1 and not above the largest",
+                          "bench comm: no message size lies from %lld to %lld bytes: give "
+                          "--min-bytes of at least 1 and at most --max-bytes",
                           (long long)args->min_bytes, (long long)args->max_bytes);
     if (args->step_factor < 2)
-        return SHOAL_FAIL(SHOAL_EINVAL, "bench comm: a step factor of %lld; give at least 2",
+        return SHOAL_FAIL(SHOAL_EINVAL, "bench comm: --step-factor is %lld: give at least 2",
                           (long long)args->step_factor);
     if (args->dtype != SHOAL_F32 && args->dtype != SHOAL_BF16 && args->dtype != SHOAL_F16)
-        return SHOAL_FAIL(SHOAL_EINVAL, "bench comm: type %s; give f32, bf16 or f16",
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "bench comm: type %s is not supported: give f32, bf16 or "
+                          "f16",
                           shoal_dtype_name(args->dtype));
     return find_op(args->op, &op);
 }

@@ -53,36 +53,30 @@ static double flops_of(const struct product *p)
     return 2.0 * (double)p->m * (double)p->n * (double)p->k;
 }
 
-static shoal_status emit(const struct shoali_bench *bench, const struct product *p,
-                         const struct shoali_samples *rate, const struct shoali_samples *peak,
-                         double us)
+/* "qkv forward NN 1024x2304x768" */
+static void describe(const struct product *p, char *name, size_t bytes)
 {
-    char name[96];
-    const shoali_bench_value value = {"time", "us", us};
-    snprintf(name, sizeof name, "%s %c%c %lldx%lldx%lld", p->name, p->trans_a ? 'T' : 'N',
+    snprintf(name, bytes, "%s %c%c %lldx%lldx%lld", p->name, p->trans_a ? 'T' : 'N',
              p->trans_b ? 'T' : 'N', (long long)p->m, (long long)p->n, (long long)p->k);
-    shoali_bench_result result = {.bench = "gemm",
-                                  .name = name,
-                                  .unit = "GFLOP/s",
-                                  .limit_name = "multiply-add peak",
-                                  .values = &value,
-                                  .value_count = 1};
-    return shoali_bench_emit(&bench->run, &result, rate, peak);
 }
 
 /* What a step does once for all products that read one weight. Packed: NULL or of free(). */
 static shoal_status pack(const struct shoali_bench *bench, const struct shoali_gemm_args *product,
                          void **packed)
 {
-    const size_t bytes =
-        shoali_op_packed_b_bytes(&bench->ops, product->n, product->k, product->dtype_ab);
+    const size_t bytes = bench->device ? 0
+                                       : shoali_op_packed_b_bytes(&bench->ops, product->n,
+                                                                  product->k, product->dtype_ab);
     if (bytes == 0)
         return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
                           "bench gemm: the kernels \"%s\" have no packed layout for %s: leave "
                           "--prepacked out",
                           bench->ops.name, shoal_dtype_name(product->dtype_ab));
     if (posix_memalign(packed, 64, bytes) != 0)
-        return SHOAL_FAIL(SHOAL_ENOMEM, "bench gemm: no %zu bytes for a packed matrix", bytes);
+        return SHOAL_FAIL(SHOAL_ENOMEM,
+                          "bench gemm: cannot allocate %zu bytes for a packed "
+                          "matrix",
+                          bytes);
     const struct shoali_pack_b_args args = {.b = product->b,
                                             .packed = *packed,
                                             .n = product->n,
@@ -94,17 +88,76 @@ static shoal_status pack(const struct shoali_bench *bench, const struct shoali_g
     return SHOAL_OK;
 }
 
-static shoal_status measure(const struct shoali_bench *bench, const struct product *p,
+static shoal_status measure_on_host(const struct shoali_bench *bench, const struct product *p,
+                                    const struct shoali_gemm_args *args, bool explain,
+                                    struct totals *totals)
+{
+    struct shoali_samples rate = {.count = 0}, peak = {.count = 0};
+    struct shoali_str note = {0};
+    char name[96];
+    shoali_bench_call(bench, &shoali_kernel_gemm, args);
+    for (int32_t i = 0; i < bench->run.repeats; i++) {
+        shoali_samples_add(&peak, shoali_limit_fma(bench->pool, args->dtype_ab));
+        shoali_samples_add(&rate, flops_of(p) * 1e-9 /
+                                      shoali_bench_time(bench, &shoali_kernel_gemm, args));
+    }
+    const double us = flops_of(p) * 1e-3 / shoali_samples_median(&rate);
+    const shoali_bench_value value = {"time", "us", us};
+    totals->ms += us * 1e-3 * p->per_step;
+    totals->limit_ms += flops_of(p) * 1e-6 / shoali_samples_median(&peak) * p->per_step;
+    describe(p, name, sizeof name);
+    shoali_bench_result result = {.bench = "gemm",
+                                  .name = name,
+                                  .unit = "GFLOP/s",
+                                  .limit_name = "multiply-add peak",
+                                  .values = &value,
+                                  .value_count = 1};
+    if (explain)
+        shoali_ops_explain_gemm(&bench->ops, args, shoali_pool_threads(bench->pool), &note);
+    if (note.text)
+        result.note = note.text;
+    const shoal_status status = shoali_bench_emit(&bench->run, &result, &rate, &peak);
+    shoali_str_fini(&note);
+    return status;
+}
+
+static shoal_status measure_on_device(struct shoali_bench *bench, const struct product *p,
+                                      const struct shoali_gemm_args *args,
+                                      struct shoali_operands *operands, struct totals *totals)
+{
+    char name[96];
+    shoal_status status;
+    const double in = (double)shoal_dtype_bytes(args->dtype_ab);
+    const double out = (double)shoal_dtype_bytes(args->dtype_c);
+    struct shoali_device_figure figure = {.bench = "gemm",
+                                          .name = name,
+                                          .dtype = args->dtype_ab,
+                                          .kernel = &shoali_kernel_gemm,
+                                          .args = args,
+                                          .operands = operands,
+                                          .flops = flops_of(p),
+                                          .bytes = in * (double)p->k * (double)(p->m + p->n) +
+                                                   out * (double)p->m * (double)p->n};
+    describe(p, name, sizeof name);
+    SHOAL_TRY(status, shoali_device_measure(bench, &figure), done);
+    totals->ms += figure.us * 1e-3 * p->per_step;
+    totals->limit_ms += figure.limit_us * 1e-3 * p->per_step;
+done:
+    return status;
+}
+
+static shoal_status measure(struct shoali_bench *bench, const struct product *p,
                             const shoali_bench_gemm_args *asked, struct totals *totals)
 {
     /* Gradients of weights are fp32. */
     const shoal_dtype dtype = asked->dtype, dtype_c = p->trans_a ? SHOAL_F32 : dtype;
-    struct shoali_samples rate = {.count = 0}, peak = {.count = 0};
+    struct shoali_operands operands = {.bench = NULL};
     void *a = NULL, *b = NULL, *c = NULL, *packed = NULL;
+    const struct shoali_bench_array arrays[] = {SHOALI_BENCH_ARRAY(a, p->m * p->k, dtype),
+                                                SHOALI_BENCH_ARRAY(b, p->k * p->n, dtype),
+                                                SHOALI_BENCH_ARRAY(c, p->m * p->n, dtype_c)};
     shoal_status status;
-    SHOAL_TRY(status, shoali_bench_numbers(p->m * p->k, dtype, &a), done);
-    SHOAL_TRY(status, shoali_bench_numbers(p->k * p->n, dtype, &b), done);
-    SHOAL_TRY(status, shoali_bench_numbers(p->m * p->n, dtype_c, &c), done);
+    SHOAL_TRY(status, shoali_operands_create(bench, arrays, 3, 0, &operands), done);
     struct shoali_gemm_args args = {.a = a,
                                     .b = b,
                                     .c = c,
@@ -122,25 +175,17 @@ static shoal_status measure(const struct shoali_bench *bench, const struct produ
     if (asked->prepacked)
         SHOAL_TRY(status, pack(bench, &args, &packed), done);
     args.packed_b = packed;
-    shoali_bench_call(bench, &shoali_kernel_gemm, &args);
-    for (int32_t i = 0; i < bench->run.repeats; i++) {
-        shoali_samples_add(&peak, shoali_limit_fma(bench->pool, dtype));
-        shoali_samples_add(&rate, flops_of(p) * 1e-9 /
-                                      shoali_bench_time(bench, &shoali_kernel_gemm, &args));
-    }
-    const double us = flops_of(p) * 1e-3 / shoali_samples_median(&rate);
-    totals->ms += us * 1e-3 * p->per_step;
-    totals->limit_ms += flops_of(p) * 1e-6 / shoali_samples_median(&peak) * p->per_step;
-    SHOAL_TRY(status, emit(bench, p, &rate, &peak, us), done);
+    SHOAL_TRY(status,
+              bench->device ? measure_on_device(bench, p, &args, &operands, totals)
+                            : measure_on_host(bench, p, &args, asked->explain != 0, totals),
+              done);
 done:
-    free(a);
-    free(b);
-    free(c);
+    shoali_operands_destroy(&operands);
     free(packed);
     return status;
 }
 
-static shoal_status measure_set(const struct shoali_bench *bench, const struct product *products,
+static shoal_status measure_set(struct shoali_bench *bench, const struct product *products,
                                 size_t count, const char *name, const shoali_bench_gemm_args *asked)
 {
     shoal_status status = SHOAL_OK;
@@ -148,17 +193,21 @@ static shoal_status measure_set(const struct shoali_bench *bench, const struct p
     struct shoali_samples sum = {.count = 0}, limit = {.count = 0};
     for (size_t i = 0; i < count; i++)
         SHOAL_TRY(status, measure(bench, &products[i], asked, &totals), done);
+    if (!(totals.ms > 0)) /* none was timed */
+        goto done;
     shoali_samples_add(&sum, totals.ms);
     shoali_samples_add(&limit, totals.limit_ms);
-    shoali_bench_result result = {
-        .bench = "gemm", .name = name, .unit = "ms", .limit_name = "multiply-add peak"};
+    shoali_bench_result result = {.bench = "gemm",
+                                  .name = name,
+                                  .unit = "ms",
+                                  .limit_name = bench->device ? "product" : "multiply-add peak",
+                                  .emulated = bench->facts.emulated};
     SHOAL_TRY(status, shoali_bench_emit(&bench->run, &result, &sum, &limit), done);
 done:
     return status;
 }
 
-static shoal_status measure_asked(const struct shoali_bench *bench,
-                                  const shoali_bench_gemm_args *args)
+static shoal_status measure_asked(struct shoali_bench *bench, const shoali_bench_gemm_args *args)
 {
     const char *set = args->set ? args->set : "124m";
     struct totals totals = {0};
@@ -172,7 +221,8 @@ static shoal_status measure_asked(const struct shoali_bench *bench,
                                          .k = args->k},
                        args, &totals);
     if (args->m || args->n || args->k)
-        return SHOAL_FAIL(SHOAL_EINVAL, "bench gemm: give m, n and k, all at least 1, or none");
+        return SHOAL_FAIL(SHOAL_EINVAL, "bench gemm: give --m, --n and --k, all at least 1, or "
+                                        "none of them");
     if (strcmp(set, "124m") == 0)
         return measure_set(bench, step_124m, sizeof step_124m / sizeof step_124m[0],
                            "all of a GPT-2 124M step of 4x256 tokens", args);
@@ -182,7 +232,7 @@ static shoal_status measure_asked(const struct shoali_bench *bench,
     if (strcmp(set, "llama-1b") == 0)
         return measure_set(bench, llama_1b, sizeof llama_1b / sizeof llama_1b[0],
                            "all layers of a Llama 1B step of 4096 tokens", args);
-    return SHOAL_FAIL(SHOAL_EINVAL, "bench gemm: there is no set \"%s\": 124m, tiny, llama-1b",
+    return SHOAL_FAIL(SHOAL_EINVAL, "bench gemm: unknown set \"%s\": give 124m, tiny or llama-1b",
                       set);
 }
 
@@ -190,7 +240,7 @@ shoal_status shoali_bench_gemm(const shoali_bench_gemm_args *args)
 {
     struct shoali_bench bench = {.pool = NULL};
     shoal_status status;
-    SHOAL_TRY(status, shoali_bench_init(&bench, &args->run), done);
+    SHOAL_TRY(status, shoali_bench_init(&bench, "gemm", &args->run), done);
     SHOAL_TRY(status, measure_asked(&bench, args), done);
 done:
     shoali_bench_fini(&bench);

@@ -1,5 +1,7 @@
 /* generate.c - a prompt and the tokens after it, by an engine for inference. */
 #include "benchmark/benchmark.h"
+
+#include "base/plain.h"
 #include "engine/engine.h"
 #include "shoal/inference.h"
 
@@ -28,7 +30,9 @@ static shoal_status make_engine(struct generation *g)
     char text[256];
     const shoal_dtype dtype = g->args->dtype;
     if (dtype != SHOAL_F32 && dtype != SHOAL_BF16 && dtype != SHOAL_F16)
-        return SHOAL_FAIL(SHOAL_EINVAL, "bench generate: %s; it generates in f32, bf16 or f16",
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "bench generate: type %s is not supported: give f32, "
+                          "bf16 or f16",
                           shoal_dtype_name(dtype));
     snprintf(text, sizeof text,
              "{\"train_micro_batch_size_per_gpu\":1,\"packed_weights\":false,"
@@ -56,8 +60,8 @@ static shoal_status choose_sizes(struct generation *g)
                                             : PROMPT;
     if (g->prompt < 1 || g->prompt >= g->positions)
         status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "bench generate: a prompt of %lld tokens leaves no room for another in "
-                            "a sequence of %lld",
+                            "bench generate: a prompt of %lld tokens leaves no room for a new "
+                            "token in a sequence of %lld: give a smaller --prompt-length",
                             (long long)g->prompt, (long long)g->positions);
 done:
     return status;
@@ -66,7 +70,7 @@ done:
 static shoal_status prepare(struct generation *g)
 {
     shoal_status status;
-    SHOAL_TRY(status, shoali_bench_init(&g->bench, &g->args->run), done);
+    SHOAL_TRY(status, shoali_bench_init_on_host(&g->bench, &g->args->run), done);
     SHOAL_TRY(status, shoal_model_create(g->args->model, &g->model), done);
     SHOAL_TRY(status, choose_sizes(g), done);
     SHOAL_TRY(status, make_engine(g), done);
@@ -228,10 +232,10 @@ shoal_status shoali_bench_generate(const shoali_bench_generate_args *args)
             SHOAL_TRY(status, run->before_sample(run->user), done);
         SHOAL_TRY(status, sample(g, run->seconds / run->repeats), done);
     }
-    snprintf(what, sizeof what, "%s %.1fM, %s, %d thread%s", shoal_model_config_name(args->model),
-             (double)shoal_engine_param_count(g->engine) * 1e-6, shoal_dtype_name(args->dtype),
-             (int)shoali_pool_threads(g->bench.pool),
-             shoali_pool_threads(g->bench.pool) > 1 ? "s" : "");
+    shoali_snprintf(
+        what, sizeof what, "%s %.1fM, %s, %d thread%s", shoal_model_config_name(args->model),
+        (double)shoal_engine_param_count(g->engine) * 1e-6, shoal_dtype_name(args->dtype),
+        (int)shoali_pool_threads(g->bench.pool), shoali_pool_threads(g->bench.pool) > 1 ? "s" : "");
     SHOAL_TRY(status, emit_prefill(g, what), done);
     SHOAL_TRY(status, emit_token(g, what), done);
 done:

@@ -144,7 +144,7 @@ static shoal_status open_files(struct job *job)
                           sizeof job->path - 32);
     job->words = aligned_alloc(SHOALI_IO_ALIGN, job->bytes);
     if (!job->words) {
-        status = SHOAL_FAIL(SHOAL_ENOMEM, "bench io: no memory for %zu bytes", job->bytes);
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "bench io: cannot allocate %zu bytes", job->bytes);
         goto done;
     }
     (void)madvise(job->words, job->bytes, MADV_HUGEPAGE);
@@ -252,7 +252,7 @@ shoal_status shoali_bench_io_init(const shoali_bench_io_args *given, double seco
         args->read = args->write = 1;
     SHOAL_TRY(status, shoali_bench_run_init(&args->run, run), done);
     if (!args->folder || !*args->folder || args->bytes < 1 || args->block_bytes < 1)
-        status = SHOAL_FAIL(SHOAL_EINVAL, "bench io: give a folder, and sizes of at least 1");
+        status = SHOAL_FAIL(SHOAL_EINVAL, "bench io: give --folder, and sizes of at least 1");
 done:
     return status;
 }

@@ -124,6 +124,12 @@ __attribute__((target("avx512f"))) static void axpy_512(float *restrict x, const
     for (int64_t i = 0; i < count; i++)
         x[i] += 1e-6f * y[i];
 }
+__attribute__((target("avx2,fma"))) static void axpy_256(float *restrict x, const float *restrict y,
+                                                         int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        x[i] += 1e-6f * y[i];
+}
 #endif
 static void axpy_any(float *restrict x, const float *restrict y, int64_t count)
 {
@@ -139,6 +145,10 @@ static void axpy_part(void *arg, int32_t index, int32_t count)
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f")) {
         axpy_512(work->x + begin, work->y + begin, end - begin);
+        return;
+    }
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        axpy_256(work->x + begin, work->y + begin, end - begin);
         return;
     }
 #endif
@@ -184,6 +194,26 @@ move_512(const char *from, char *to, int64_t rounds, int32_t reads, int32_t writ
     }
     return (uint64_t)_mm512_reduce_or_epi64(sum);
 }
+__attribute__((target("avx2"))) static uint64_t move_256(const char *from, char *to, int64_t rounds,
+                                                         int32_t reads, int32_t writes)
+{
+    __m256i line[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()}, sum[2] = {line[0], line[1]};
+    uint64_t words[4], all = 0;
+    for (int64_t r = 0; r < rounds; r++) {
+        for (int32_t k = 0; k < reads; k++, from += LINE_BYTES)
+            for (int half = 0; half < 2; half++) {
+                line[half] = _mm256_load_si256((const __m256i *)(const void *)from + half);
+                sum[half] = _mm256_xor_si256(sum[half], line[half]);
+            }
+        for (int32_t k = 0; k < writes; k++, to += LINE_BYTES)
+            for (int half = 0; half < 2; half++)
+                _mm256_stream_si256((__m256i *)(void *)to + half, line[half]);
+    }
+    _mm256_storeu_si256((__m256i *)(void *)words, _mm256_or_si256(sum[0], sum[1]));
+    for (int j = 0; j < 4; j++)
+        all |= words[j];
+    return all;
+}
 #endif
 static uint64_t move_any(const char *from, char *to, int64_t rounds, int32_t reads, int32_t writes)
 {
@@ -211,6 +241,8 @@ static void lines_part(void *arg, int32_t index, int32_t count)
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f"))
         move = move_512;
+    else if (__builtin_cpu_supports("avx2"))
+        move = move_256;
 #endif
     const char *from = lines->x + begin * lines->reads * LINE_BYTES;
     char *to = lines->writes > 0 ? lines->y + begin * lines->writes * LINE_BYTES : NULL;

@@ -36,7 +36,7 @@ double shoali_samples_median(const struct shoali_samples *samples)
                             : 0.5 * (sorted.value[middle - 1] + sorted.value[middle]);
 }
 
-double shoali_samples_min(const struct shoali_samples *samples)
+static double find_min(const struct shoali_samples *samples)
 {
     double least = samples->count ? samples->value[0] : 0;
     for (int32_t i = 1; i < samples->count; i++)
@@ -44,7 +44,7 @@ double shoali_samples_min(const struct shoali_samples *samples)
     return least;
 }
 
-double shoali_samples_max(const struct shoali_samples *samples)
+static double find_max(const struct shoali_samples *samples)
 {
     double most = samples->count ? samples->value[0] : 0;
     for (int32_t i = 1; i < samples->count; i++)
@@ -60,10 +60,13 @@ shoal_status shoali_bench_run_init(const shoali_bench_run *given, shoali_bench_r
     if (run->seconds == 0)
         run->seconds = 0.5;
     if (run->repeats < 1 || run->repeats > SHOALI_SAMPLES_MAX)
-        return SHOAL_FAIL(SHOAL_EINVAL, "bench: %d repeats; 1 to %d", (int)run->repeats,
+        return SHOAL_FAIL(SHOAL_EINVAL, "bench: --repeats is %d: give 1 to %d", (int)run->repeats,
                           (int)SHOALI_SAMPLES_MAX);
     if (!(run->seconds > 0) || run->seconds > 1e6)
-        return SHOAL_FAIL(SHOAL_EINVAL, "bench: %g seconds for a figure", run->seconds);
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "bench: --seconds is %g: give more than 0 and at most "
+                          "1000000",
+                          run->seconds);
     if (run->threads < 0)
         return SHOAL_FAIL(SHOAL_EINVAL, "bench: %d threads", (int)run->threads);
     return SHOAL_OK;
@@ -83,8 +86,8 @@ shoal_status shoali_bench_emit(const shoali_bench_run *run, shoali_bench_result 
                                const struct shoali_samples *limit)
 {
     result->median = shoali_samples_median(figure);
-    result->min = shoali_samples_min(figure);
-    result->max = shoali_samples_max(figure);
+    result->min = find_min(figure);
+    result->max = find_max(figure);
     result->repeats = figure->count;
     if (limit) {
         result->limit = shoali_samples_median(limit);
@@ -93,19 +96,27 @@ shoal_status shoali_bench_emit(const shoali_bench_run *run, shoali_bench_result 
     return run->sink(run->user, result);
 }
 
+shoal_status shoali_bench_check_count(int64_t count)
+{
+    if (count >= 1 && count <= (int64_t)1 << 48)
+        return SHOAL_OK;
+    return SHOAL_FAIL(SHOAL_EINVAL,
+                      "bench: a set of %lld numbers exceeds any memory: give a smaller size",
+                      (long long)count);
+}
+
 shoal_status shoali_bench_numbers(int64_t count, shoal_dtype dtype, void **memory)
 {
-    if (count < 1 || count > (int64_t)1 << 48)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "bench: a set of %lld numbers is more than any memory holds",
-                          (long long)count);
+    const shoal_status status = shoali_bench_check_count(count);
+    if (status < 0)
+        return status;
     size_t bytes = ((size_t)count * shoal_dtype_bytes(dtype) + 127) / 64 * 64;
     const size_t align = bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : 64;
     uint32_t state = 1;
     bytes = (bytes + align - 1) / align * align;
     char *made = aligned_alloc(align, bytes);
     if (!made)
-        return SHOAL_FAIL(SHOAL_ENOMEM, "bench: no memory for %lld numbers", (long long)count);
+        return SHOAL_FAIL(SHOAL_ENOMEM, "bench: cannot allocate %lld numbers", (long long)count);
     if (align == HUGE_PAGE_BYTES)
         (void)madvise(made, bytes, MADV_HUGEPAGE);
     for (int64_t i = 0; i < count; i++) {

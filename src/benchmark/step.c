@@ -1,9 +1,12 @@
 /* step.c - whole training steps through the engine. */
 #include "benchmark/step.h"
 
+#include "base/plain.h"
+#include "base/process.h"
+
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
+#include <string.h>
 
 /* Enough to keep a pipeline busy. */
 static int64_t accumulation(const shoali_bench_step_args *args)
@@ -19,7 +22,9 @@ static shoal_status config_text(const shoali_bench_step_args *args, struct shoal
                             : args->dtype == SHOAL_F16 ? ", \"fp16\": { \"enabled\": true }"
                                                        : "";
     if (args->dtype != SHOAL_F32 && args->dtype != SHOAL_BF16 && args->dtype != SHOAL_F16)
-        return SHOAL_FAIL(SHOAL_EINVAL, "bench step: %s; it trains in f32, bf16 or f16",
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "bench step: type %s is not supported: give f32, bf16 or "
+                          "f16",
                           shoal_dtype_name(args->dtype));
     shoali_str_append(text,
                       "{ \"train_micro_batch_size_per_gpu\": %lld, "
@@ -27,13 +32,13 @@ static shoal_status config_text(const shoali_bench_step_args *args, struct shoal
                       "  \"optimizer\": { \"type\": \"AdamW\", \"params\": { \"lr\": 1e-4, "
                       "\"betas\": [0.9, 0.95], \"eps\": 1e-8, \"weight_decay\": 0.1 } }%s }\n",
                       (long long)args->micro_batch, (long long)accumulation(args), precision);
-    return text->failed ? SHOAL_FAIL(SHOAL_ENOMEM, "bench step: no memory") : SHOAL_OK;
+    return text->failed ? SHOAL_FAIL(SHOAL_ENOMEM, "bench step: out of memory") : SHOAL_OK;
 }
 
 /* The engine's own rule: ranks share the cores of the machine. */
 static int32_t thread_count(const struct shoali_step *step)
 {
-    if (step->run.threads || getenv("SHOAL_NUM_THREADS") || getenv("OMP_NUM_THREADS"))
+    if (step->run.threads || shoali_pool_threads_given())
         return step->run.threads;
     const int64_t local = shoali_started_get().local_size;
     const int64_t ranks = local > 0 ? local : shoal_comm_size(step->group);
@@ -53,6 +58,7 @@ shoal_status shoali_step_make_engine(struct shoali_step *step, const char *text)
     args.mesh = step->mesh;
     args.threads = step->run.threads;
     args.ops = step->run.ops;
+    args.accelerator = step->run.accelerator;
     return shoal_engine_create(&args, &step->engine);
 }
 
@@ -139,6 +145,7 @@ shoal_status shoali_step_train(struct shoali_step *step, int32_t steps, double *
     shoal_status status;
     SHOAL_TRY(status, shoal_barrier(step->group), done);
     const double start = shoali_seconds();
+    SHOAL_TRY(status, shoali_step_device_begin(step), done);
     for (int32_t i = 0; i < steps; i++) {
         SHOAL_TRY(status, shoal_engine_train_batch(step->engine, fill, step, &info), done);
         sum.forward_ms += info.forward_ms;
@@ -147,6 +154,7 @@ shoal_status shoali_step_train(struct shoali_step *step, int32_t steps, double *
         sum.update_ms += info.update_ms;
     }
     *seconds = shoali_seconds() - start;
+    SHOAL_TRY(status, shoali_step_device_end(step, steps, seconds), done);
     shoali_samples_add(&step->forward, sum.forward_ms / steps);
     shoali_samples_add(&step->backward, sum.backward_ms / steps);
     shoali_samples_add(&step->reduce, sum.reduce_ms / steps);
@@ -158,6 +166,7 @@ done:
 void shoali_step_forget(struct shoali_step *step)
 {
     step->forward.count = step->backward.count = step->reduce.count = step->update.count = 0;
+    step->host.count = 0;
 }
 
 /* All ranks at once; GFLOP/s of all. */
@@ -166,7 +175,7 @@ static shoal_status sample_peak(struct shoali_step *step)
     double peak;
     shoal_status status;
     SHOAL_TRY(status, shoal_barrier(step->group), done);
-    peak = shoali_limit_fma(step->pool, shoal_engine_dtype(step->engine));
+    SHOAL_TRY(status, shoali_step_peak(step, &peak), done);
     SHOAL_TRY(status, shoal_all_reduce(step->group, &peak, &peak, 1, SHOAL_F64, SHOAL_SUM, NULL),
               done);
     shoali_samples_add(&step->peak, peak);
@@ -180,6 +189,7 @@ static shoal_status take_samples(struct shoali_step *step, struct shoali_step_sw
     double seconds;
     shoal_status status;
     SHOAL_TRY(status, shoali_step_train(step, 1, &seconds), done); /* packs, touches memory */
+    SHOAL_TRY(status, shoali_step_device_open(step), done);
     SHOAL_TRY(status, shoali_step_train(step, 1, &seconds), done);
     int32_t steps = seconds * 1e6 < share ? 1000000 : (int32_t)(share / seconds);
     steps = steps < 1 ? 1 : steps;
@@ -221,49 +231,68 @@ static void describe_mesh(const struct shoali_step *step, char *text, size_t byt
                  (long long)count);
 }
 
-static shoal_status emit(struct shoali_step *step)
+enum { MOST_VALUES = 16 };
+/* What stands beside a figure. */
+static int32_t list_values(const struct shoali_step *step, double flops, shoali_bench_value *values)
 {
-    shoal_status status;
-    double flops;
     const double mib = 1.0 / (1024 * 1024);
-    struct shoali_samples roofline = {.count = 0};
-    struct rusage usage = {0};
     shoal_memory_info memory;
-    char name[256], mesh[96] = "";
-    SHOAL_TRY(status, shoal_model_flops_per_token(step->model, &flops), done);
-    (void)getrusage(RUSAGE_SELF, &usage);
     shoal_engine_get_memory_info(step->engine, &memory);
-    for (int32_t i = 0; i < step->peak.count; i++)
-        shoali_samples_add(&roofline, step->peak.value[i] * 1e9 / flops);
-    const int32_t ranks = shoal_engine_world_size(step->engine);
-    const shoali_bench_value values[] = {
-        {"step", "ms", step->tokens_per_step * 1e3 / shoali_samples_median(&step->rate)},
+    const double rate = shoali_samples_median(&step->rate);
+    const shoali_bench_value by_host[] = {
+        {"step", "ms", step->tokens_per_step * 1e3 / rate},
         {"forward", "ms", shoali_samples_median(&step->forward)},
         {"backward", "ms", shoali_samples_median(&step->backward)},
         {"reduce", "ms", shoali_samples_median(&step->reduce)},
-        {"update", "ms", shoali_samples_median(&step->update)},
+        {"update", "ms", shoali_samples_median(&step->update)}};
+    const shoali_bench_value by_device[] = {
+        {"step", "ms", step->tokens_per_step * 1e3 / rate},
+        {"by the host's clock", "ms", shoali_samples_median(&step->host)},
+        {"product", "GFLOP/s", shoali_samples_median(&step->peak)},
+        {"copy", "GB/s", shoali_samples_median(&step->copy)}};
+    const shoali_bench_value both[] = {
         {"FLOPs per token", "MFLOP", flops * 1e-6},
-        {"peak RSS", "MiB", (double)usage.ru_maxrss / 1024},
+        {"peak RSS", "MiB", (double)shoali_process_peak_bytes() * mib},
         {"weights", "MiB", (double)memory.weights_bytes * mib},
         {"gradients", "MiB", (double)memory.gradients_bytes * mib},
         {"states", "MiB", (double)memory.states_bytes * mib},
         {"activations", "MiB", (double)memory.activations_bytes * mib},
         {"buffers", "MiB", (double)memory.buffers_bytes * mib}};
+    const size_t first = step->on.device ? sizeof by_device : sizeof by_host;
+    memcpy(values, step->on.device ? by_device : by_host, first);
+    memcpy((char *)values + first, both, sizeof both);
+    return (int32_t)((first + sizeof both) / sizeof values[0]);
+}
+
+static shoal_status emit(struct shoali_step *step)
+{
+    shoal_status status;
+    double flops;
+    struct shoali_samples roofline = {.count = 0};
+    shoali_bench_value values[MOST_VALUES];
+    char name[256], mesh[96] = "";
+    SHOAL_TRY(status, shoal_model_flops_per_token(step->model, &flops), done);
+    for (int32_t i = 0; i < step->peak.count; i++)
+        shoali_samples_add(&roofline, step->peak.value[i] * 1e9 / flops);
+    const int32_t ranks = shoal_engine_world_size(step->engine);
     describe_mesh(step, mesh, sizeof mesh);
-    snprintf(name, sizeof name, "%s %.1fM, %.0fx%lld tokens, %s%s, %d rank%s of %d thread%s%s",
-             shoal_model_config_name(step->args->model),
-             (double)shoal_engine_param_count(step->engine) * 1e-6,
-             step->tokens_per_step / (double)step->sequence, (long long)step->sequence,
-             shoal_dtype_name(shoal_engine_dtype(step->engine)),
-             step->args->config_path ? " by configuration" : "", (int)ranks, ranks > 1 ? "s" : "",
-             (int)shoali_pool_threads(step->pool), shoali_pool_threads(step->pool) > 1 ? "s" : "",
-             mesh);
+    shoali_snprintf(
+        name, sizeof name, "%s %.1fM, %.0fx%lld tokens, %s%s, %d rank%s of %d thread%s%s",
+        shoal_model_config_name(step->args->model),
+        (double)shoal_engine_param_count(step->engine) * 1e-6,
+        step->tokens_per_step / (double)step->sequence, (long long)step->sequence,
+        shoal_dtype_name(shoal_engine_dtype(step->engine)),
+        step->args->config_path ? " by configuration" : "", (int)ranks, ranks > 1 ? "s" : "",
+        (int)shoali_pool_threads(step->pool), shoali_pool_threads(step->pool) > 1 ? "s" : "", mesh);
     shoali_bench_result result = {.bench = "step",
                                   .name = name,
                                   .unit = "tokens/s",
-                                  .limit_name = "multiply-add peak / FLOPs per token",
+                                  .limit_name = step->on.device
+                                                    ? "product / FLOPs per token"
+                                                    : "multiply-add peak / FLOPs per token",
                                   .values = values,
-                                  .value_count = sizeof values / sizeof values[0]};
+                                  .value_count = list_values(step, flops, values),
+                                  .emulated = step->on.facts.emulated};
     status = shoali_bench_emit(&step->run, &result, &step->rate, &roofline);
 done:
     return status;
@@ -306,12 +335,14 @@ shoal_status shoali_bench_step(const shoali_bench_step_args *args)
     SHOAL_TRY(status, take_samples(step, swap), done);
     if (shoal_engine_rank(step->engine) == 0)
         SHOAL_TRY(status, emit(step), done);
+    shoali_step_device_close(step);
     if (swap)
         SHOAL_TRY(status, shoali_step_swap_finish(swap, step), done);
 done:
     if (status < 0 && step->group)
         shoal_comm_abort(step->group, status);
     shoali_step_swap_destroy(swap);
+    shoali_step_device_close(step);
     shoal_engine_destroy(step->engine);
     shoal_model_destroy(step->model);
     shoal_mesh_destroy(step->mesh);

@@ -1,4 +1,4 @@
-/* step - what step.c and step_swap.c share. */
+/* step - what step.c, step_device.c and step_swap.c share. */
 #ifndef SHOALI_BENCHMARK_STEP_H
 #define SHOALI_BENCHMARK_STEP_H
 
@@ -24,7 +24,18 @@ struct shoali_step {
     double tokens_per_step; /* all ranks */
     struct shoali_samples rate, peak;
     struct shoali_samples forward, backward, reduce, update; /* ms of a step, this rank */
+    struct shoali_bench on; /* of a device that is not the host; its own device is NULL elsewhere */
+    struct shoali_samples copy, host; /* there: GB/s of the device, ms of a step by the host */
 };
+/* Of a device that is not the host: its limits, before the samples. Collective, as the others. */
+SHOAL_CHECKED shoal_status shoali_step_device_open(struct shoali_step *step);
+void shoali_step_device_close(struct shoali_step *step);
+/* Around steps: replaces the host's seconds by those of the device. */
+SHOAL_CHECKED shoal_status shoali_step_device_begin(struct shoali_step *step);
+SHOAL_CHECKED shoal_status shoali_step_device_end(struct shoali_step *step, int32_t steps,
+                                                  double *seconds);
+/* This rank's GFLOP/s, of the device or of the host's threads. */
+SHOAL_CHECKED shoal_status shoali_step_peak(struct shoali_step *step, double *gflops);
 /* Makes step->engine from the configuration of the arguments, or from `text` instead. */
 SHOAL_CHECKED shoal_status shoali_step_make_engine(struct shoali_step *step, const char *text);
 /* Makes `steps` steps and adds a sample of each part of a step, the mean over the steps. */

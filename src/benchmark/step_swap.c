@@ -61,7 +61,7 @@ shoal_status shoali_step_swap_create(struct shoali_step *step, struct shoali_ste
     swap->text = text_without_file(step->engine);
     swap->folder = strdup(offload->nvme_path);
     if (!swap->text || !swap->folder)
-        status = SHOAL_FAIL(SHOAL_ENOMEM, "bench step: no memory");
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "bench step: out of memory");
     return status;
 }
 

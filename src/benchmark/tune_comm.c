@@ -1,4 +1,5 @@
-/* tune_comm.c - the algorithm that is fastest for each collective and size, by the ranks of a job. */
+/* tune_comm.c - the algorithm that is fastest for each collective and size, by the ranks of a
+ * job. */
 #include "benchmark/benchmark.h"
 
 #include "base/started.h"
@@ -144,9 +145,9 @@ static shoal_status tune(struct tuning *self)
     shoal_status status = SHOAL_OK;
     if (self->ranks < 2 || !shoali_comm_transport(self->group)) {
         status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "tune comm: %s has one algorithm for each collective: start it as the "
-                            "job will be started, with ranks on its hosts (shoal run -H hostfile "
-                            "shoal tune comm), or with SHOAL_COMM=ucx",
+                            "tune comm: %s has only one algorithm per collective: start it like "
+                            "the job, with ranks on all hosts (shoal run -H HOSTFILE shoal tune "
+                            "comm), or with SHOAL_COMM=ucx",
                             self->ranks < 2 ? "one rank" : shoal_comm_backend(self->group));
         goto done;
     }
@@ -170,7 +171,7 @@ shoal_status shoali_tune_comm(const shoali_tune_comm_args *args)
     struct tuning self = {.args = args, .repeats = args->repeats > 0 ? args->repeats : 5};
     shoal_status status = SHOAL_OK;
     if (args->max_bytes < 4096)
-        return SHOAL_FAIL(SHOAL_EINVAL, "tune comm: --max-bytes is %lld; give at least 4096",
+        return SHOAL_FAIL(SHOAL_EINVAL, "tune comm: --max-bytes is %lld: give at least 4096",
                           (long long)args->max_bytes);
     SHOAL_TRY(status, shoal_comm_init(NULL, &self.group), done);
     self.rank = shoal_comm_rank(self.group);

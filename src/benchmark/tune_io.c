@@ -1,9 +1,8 @@
 /* tune_io.c - the setting of io that is fastest on a folder's disk. */
 #include "benchmark/io.h"
 
+#include "base/plain.h"
 #include "io/io.h"
-
-#include <strings.h>
 
 static const int64_t block_bytes[] = {1 << 20, 8 << 20};
 static const int32_t depths[] = {32, 128}, threads[] = {1, 2, 4, 8};
@@ -43,7 +42,7 @@ static shoal_status is_uring(const shoali_bench_io_args *args, bool *uring)
                                                         .threads = 1},
                                &io),
               done);
-    *uring = strcasecmp(shoali_io_backend(io), "uring") == 0;
+    *uring = shoali_strcasecmp(shoali_io_backend(io), "uring") == 0;
     shoali_io_destroy(io);
 done:
     return status;

@@ -15,12 +15,13 @@
  *
  * A *kind* is one set of tensors ("model", "master", "exp_avg"): all parameters in canonical
  * order, one dtype. A kind with shapes of its own has a flat space of its own; `of`
- * in the manifest says how its shapes follow from those in `tensors`. File order = flat order: within a file tensors follow each other without gaps
- * (safetensors readers reject holes); the JSON header is padded with spaces so that data starts at
- * a multiple of 4096; header bytes are a pure function of (names, dtype, shapes). Files are cut at
- * tensor boundaries, at most max_shard_bytes each (a single larger tensor has its own file): a
- * function of the model alone. Tied tensors are stored once under the primary name; `aliases` says
- * which further names stand for it. A model that knows a tensor by such a name finds it on load.
+ * in the manifest says how its shapes follow from those in `tensors`. File order = flat order:
+ * within a file tensors follow each other without gaps (safetensors readers reject holes); the JSON
+ * header is padded with spaces so that data starts at a multiple of 4096; header bytes are a pure
+ * function of (names, dtype, shapes). Files are cut at tensor boundaries, at most max_shard_bytes
+ * each (a single larger tensor has its own file): a function of the model alone. Tied tensors are
+ * stored once under the primary name; `aliases` says which further names stand for it. A model that
+ * knows a tensor by such a name finds it on load.
  *
  * docs/CHECKPOINT-FORMAT.md specifies the files, members and hashes, and what each crash leaves: a
  * change here is a change there, and mostly a new version.
@@ -44,7 +45,8 @@
  *       is of a later step than the save, it is refused with SHOAL_EEXIST, unless it is told to
  *       override. A tag that the user chose and that does not exist is saved; `latest` stays.
  *
- * LOAD  each chunk is read and verified once, by the rank that would write it, and every rank is sent
+ * LOAD  each chunk is read and verified once, by the rank that would write it, and every rank is
+ * sent
  *       the elements it holds, whatever cuts the ranks had that saved. Chunks that nobody holds
  *       anything of are not read.
  *       Without `latest`, or when it names what does not exist (a crash between two renames), the
@@ -97,7 +99,8 @@ struct shoali_checkpoint_alias {
 struct shoali_checkpoint_keep {
     int64_t last, every;
 };
-/* A further file of a checkpoint's folder, as it is: what other programs look for beside weights. */
+/* A further file of a checkpoint's folder, as it is: what other programs look for beside
+ * weights. */
 struct shoali_checkpoint_companion {
     const char *name;
     const void *data;
@@ -112,8 +115,8 @@ struct shoali_checkpoint_args {
     const char *const *names;  /* canonical order */
     const shoal_shape *shapes; /* of the wholes */
     int32_t tensor_count;
-    /* [tensors] what of each this rank's flat space has; NULL, or one of them NULL: the whole. Other
-     * ranks may have other blocks, or the same. */
+    /* [tensors] what of each this rank's flat space has; NULL, or one of them NULL: the whole.
+     * Other ranks may have other blocks, or the same. */
     const struct shoali_shard *const *shards;
     const struct shoali_checkpoint_alias *aliases;
     int32_t alias_count;
@@ -129,17 +132,17 @@ struct shoali_checkpoint_args {
     bool override_existing;  /* save: may replace a later step, and move `latest` back */
     void *buffer;            /* of buffer_bytes, for chunks; too small or NULL: one is allocated */
     int64_t buffer_bytes;
-    /* Or NULL. Save: all that is expected of this rank has been told; it comes once, unless the save
-     * failed before. */
+    /* Or NULL. Save: all that is expected of this rank has been told; it comes once, unless the
+     * save failed before. */
     void (*expected)(void *user);
     void *user;
     struct shoali_checkpoint_keep keep; /* save: of DIR's checkpoints; zeros: all */
-    /* Load: tensors that the files have not keep their values, and those that nobody has are not read;
-     * one line lists both. Their order in the files is of no matter then. */
+    /* Load: tensors that the files have not keep their values, and those that nobody has are not
+     * read; one line lists both. Their order in the files is of no matter then. */
     bool not_strict;
 };
-/* Collective over the group. SHOAL_EEXIST: DIR holds a later step (see above). What it keeps no more
- * is removed when it is over; that this fails is only said. */
+/* Collective over the group. SHOAL_EEXIST: DIR holds a later step (see above). What it keeps no
+ * more is removed when it is over; that this fails is only said. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_save(const struct shoali_checkpoint_args *args);
 
 /* What a save writes, from names, shapes, kinds and max_shard_bytes. Not collective. */
@@ -183,14 +186,14 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_load(const struct shoali_checkpoint
  * files are there with their sizes; what saves that died have left. Not collective. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_list(const char *dir, struct shoali_str *out);
 
-/* Reads DIR/TAG whole with so many threads (0: one per core) and compares all hashes: a line with what
- * was read, and one for each file or range of bytes that is not what the manifest says; *good: there is
- * none. SHOAL_ENOENT: there is no manifest. Not collective. */
+/* Reads DIR/TAG whole with so many threads (0: one per core) and compares all hashes: a line with
+ * what was read, and one for each file or range of bytes that is not what the manifest says; *good:
+ * there is none. SHOAL_ENOENT: there is no manifest. Not collective. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_verify(const char *dir, const char *tag,
                                                     int32_t threads, struct shoali_str *out,
                                                     bool *good);
-/* Lines about DIR/TAG (NULL: latest) from its manifest alone: numbers of the training, model, kinds with
- * their sizes; `tensors`: names and shapes, too. Not collective. */
+/* Lines about DIR/TAG (NULL: latest) from its manifest alone: numbers of the training, model, kinds
+ * with their sizes; `tensors`: names and shapes, too. Not collective. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_show(const char *dir, const char *tag, bool tensors,
                                                   struct shoali_str *out);
 /* The tags of DIR whose folders have a manifest, damaged ones too, by name; each is given to
@@ -198,9 +201,9 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_show(const char *dir, const char *t
 SHOAL_CHECKED shoal_status shoali_checkpoint_each(
     const char *dir, shoal_status (*visit)(void *user, const char *tag), void *user);
 
-/* Removes what `keep` does not keep, in lines of text; dry_run: only says it. Those alone whose names
- * follow from their steps (global_stepN), that verify, are not what `latest` names and not of a later
- * step than that. SHOAL_EEXIST: a save is at work there. Not collective. */
+/* Removes what `keep` does not keep, in lines of text; dry_run: only says it. Those alone whose
+ * names follow from their steps (global_stepN), that verify, are not what `latest` names and not of
+ * a later step than that. SHOAL_EEXIST: a save is at work there. Not collective. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_prune(const char *dir,
                                                    const struct shoali_checkpoint_keep *keep,
                                                    bool dry_run, struct shoali_str *out);
@@ -211,11 +214,5 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_prune(const char *dir,
 SHOAL_CHECKED shoal_status shoali_checkpoint_diff(const char *const dirs[2],
                                                   const char *const tags[2], struct shoali_str *out,
                                                   bool *equal);
-
-/* Writes DIR/TAG (NULL: the latest) as a universal checkpoint of DeepSpeed: OUT/latest_universal and
- * OUT/global_stepN_universal. OUT must not exist. Not collective. SHOAL_EUNSUPPORTED: states that have
- * no place in one. */
-SHOAL_CHECKED shoal_status shoali_checkpoint_export_deepspeed(const char *dir, const char *tag,
-                                                              const char *out);
 
 #endif

@@ -67,8 +67,8 @@ struct shoali_checkpoint_plan {
  * Zero-initialise; ends with shoali_str_fini(&wrong.text). */
 struct shoali_checkpoint_wrong {
     struct shoali_str text;
-    int32_t count;
-    int32_t misfits; /* of another shape; counted by who adds them */
+    int32_t count, listed; /* listed: in the text */
+    int32_t misfits;       /* of another shape; counted by who adds them */
 };
 void shoali_checkpoint_wrong_add(struct shoali_checkpoint_wrong *wrong, const char *what,
                                  const char *name, const char *detail);
@@ -94,15 +94,9 @@ struct shoali_safetensors_entry {
     shoal_shape shape;
     int64_t begin, end; /* bytes from the first data byte */
 };
-/* Reads a header's JSON text. SHOAL_ECORRUPT, with a sentence to be prefixed by the file's name:
- * not such a header, a dtype or rank this project does not have, gaps, or not data_bytes in all. */
-SHOAL_CHECKED shoal_status shoali_safetensors_read(const char *text, size_t text_bytes,
-                                                   int64_t data_bytes, struct shoali_arena *arena,
-                                                   struct shoali_safetensors_entry **entries,
-                                                   int32_t *count);
-
-/* Reads the head of an open file of which path and bytes are known: sets data_start, and what
- * shoali_safetensors_read gives. */
+/* Reads the head of an open file of which path and bytes are known, and sets data_start.
+ * SHOAL_ECORRUPT, with a sentence to be prefixed by the file's name: not such a head, a dtype or
+ * rank this project does not have, gaps, or not as much data as the file has. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_read_head(struct shoali_checkpoint_file *file,
                                                        int descriptor, struct shoali_arena *arena,
                                                        struct shoali_safetensors_entry **entries,
@@ -120,18 +114,16 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_write_index(const char *path, const
 SHOAL_CHECKED shoal_status shoali_manifest_format(const struct shoali_checkpoint_args *args,
                                                   const struct shoali_checkpoint_plan *plans,
                                                   char **text);
-/* Verifies a manifest's text; *manifest is owned (json_decref). SHOAL_ECORRUPT, with the path in
- * front: it does not verify. SHOAL_EUNSUPPORTED: it is of a later version. */
-SHOAL_CHECKED shoal_status shoali_manifest_parse(const char *path, const char *text, size_t bytes,
-                                                 struct json_t **manifest);
 /* Reads and verifies DIR/TAG/manifest.json; *manifest is owned (json_decref). SHOAL_ENOENT: there
- * is none; SHOAL_ECORRUPT: it does not verify; else as shoali_path_status. */
+ * is none; SHOAL_ECORRUPT, with the path in front: it does not verify; SHOAL_EUNSUPPORTED: it is of
+ * a later version; else as shoali_path_status. */
 SHOAL_CHECKED shoal_status shoali_manifest_read(const char *dir, const char *tag,
                                                 struct json_t **manifest);
 int64_t shoali_manifest_step(const struct json_t *manifest);
 /* SHOAL_EINVAL lists the tensors that are missing, extra or of another shape; with args->not_strict
- * those of another shape alone, and a line lists the others. found[i]: the name under which the files
- * hold tensor i, its own or the one it is an alias of, borrowed from both; NULL: they do not. */
+ * those of another shape alone, and a line lists the others. found[i]: the name under which the
+ * files hold tensor i, its own or the one it is an alias of, borrowed from both; NULL: they do
+ * not. */
 SHOAL_CHECKED shoal_status shoali_manifest_match(const struct json_t *manifest,
                                                  const struct shoali_checkpoint_args *args,
                                                  const char **found);
@@ -200,8 +192,8 @@ struct shoali_checkpoint_load {
 struct shoali_checkpoint_lane {
     struct shoali_io *io;
     struct shoali_io_file *open; /* NULL: none */
-    /* Files that were open before it: what is on its way may be theirs, and they are flushed together
-     * at the end, or when there are too many. */
+    /* Files that were open before it: what is on its way may be theirs, and they are flushed
+     * together at the end, or when there are too many. */
     struct shoali_io_file *left[SHOALI_CHECKPOINT_LEFT];
     int32_t left_count;
     const struct shoali_checkpoint_file *file; /* what is open */
@@ -235,8 +227,8 @@ struct shoali_checkpoint_run {
 void shoali_checkpoint_run_init(struct shoali_checkpoint_run *run,
                                 const struct shoali_checkpoint_args *args, const char *verb);
 void shoali_checkpoint_run_fini(struct shoali_checkpoint_run *run);
-/* Room for two chunks as large as the largest of the plans, for one more where there are other ranks,
- * and one where tensors are cut; args->buffer where that is large enough. And the lane. */
+/* Room for two chunks as large as the largest of the plans, for one more where there are other
+ * ranks, and one where tensors are cut; args->buffer where that is large enough. And the lane. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_run_buffer(struct shoali_checkpoint_run *run);
 /* Checks the arguments and learns who holds what. Collective. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_run_begin(struct shoali_checkpoint_run *run);
@@ -368,7 +360,7 @@ struct shoali_checkpoint_folders {
     bool alone;       /* the lock is held, so no other save is at work in dir */
     bool begun;       /* partial is this save's own */
     bool keep_latest; /* it names a later step */
-    int64_t wait_begin_ns, said;
+    int64_t wait_begin_ns, warnings;
 };
 SHOAL_CHECKED shoal_status shoali_checkpoint_folders_init(
     struct shoali_checkpoint_run *run, struct shoali_checkpoint_folders *folders);
@@ -407,8 +399,8 @@ char *shoali_checkpoint_path(struct shoali_arena *arena, const char *dir, const 
                              const char *file);
 /* SHOAL_EINVAL when the user must choose another folder, SHOAL_EIO when the system fails. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_make_dir(const char *path);
-/* Names, also with .tmp, that other programs look for beside weights: what a save that died has left
- * may hold them. */
+/* Names, also with .tmp, that other programs look for beside weights: what a save that died has
+ * left may hold them. */
 bool shoali_checkpoint_is_companion(const char *name);
 /* Removes a folder of plain files, the manifest first: what is left when that is interrupted is no
  * checkpoint. One that does not exist is fine. */
@@ -417,6 +409,8 @@ SHOAL_CHECKED shoal_status shoali_checkpoint_sync_dir(const char *path);
 /* Of DIR/NAME. What does not exist is no folder; what cannot be looked at is an error. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_is_folder(const char *dir, const char *name,
                                                        bool *folder);
+/* Of a tag that names no checkpoint: "does not exist", or what is missing. Clears the error. */
+const char *shoali_checkpoint_lack(const char *dir, const char *tag);
 SHOAL_CHECKED shoal_status shoali_checkpoint_exists(const char *dir, const char *name, bool *found);
 /* Whether DIR/TAG has a manifest that verifies; one that cannot be read is an error. */
 SHOAL_CHECKED shoal_status shoali_checkpoint_verifies(const char *dir, const char *tag, bool *good);

@@ -1,3 +1,4 @@
+#include "base/beginning.h"
 #include "checkpoint/checkpoint_internal.h"
 
 #include <dirent.h>
@@ -84,7 +85,7 @@ shoal_status shoali_checkpoint_check_companion(const char *name)
         !ends_with(name, ".safetensors") && !ends_with(name, ".tmp"))
         return SHOAL_OK;
     return SHOAL_FAIL(SHOAL_EINVAL,
-                      "\"%s\" cannot be a further file of a checkpoint: give a file's name that a "
+                      "\"%s\" cannot be an additional file of a checkpoint: give a name that a "
                       "checkpoint does not use itself",
                       name ? name : "");
 }
@@ -198,13 +199,13 @@ static shoal_status no_space(int descriptor, const char *path, int64_t bytes, in
     struct statvfs info;
     char need[32], have[32];
     if (error == EFBIG)
-        return SHOAL_FAIL(SHOAL_EIO,
-                          "%s: a file of %lld bytes (%s) is larger than may be written here; the "
-                          "limit (ulimit -f) is %s",
-                          path, (long long)bytes, shoali_format_bytes((double)bytes, need),
-                          shoali_checkpoint_file_limit() == INT64_MAX
-                              ? "none, so it is the file system's"
-                              : shoali_format_bytes((double)shoali_checkpoint_file_limit(), have));
+        return SHOAL_FAIL(
+            SHOAL_EIO,
+            "%s: a file of %lld bytes (%s) exceeds the limit of file sizes; ulimit -f is %s", path,
+            (long long)bytes, shoali_format_bytes((double)bytes, need),
+            shoali_checkpoint_file_limit() == INT64_MAX
+                ? "none, so it is the file system's"
+                : shoali_format_bytes((double)shoali_checkpoint_file_limit(), have));
     if ((error != ENOSPC && error != EDQUOT) || fstatvfs(descriptor, &info) != 0)
         return SHOAL_FAIL(SHOAL_EIO, "%s: cannot reserve space: %s", path, strerror(error));
     const double free_bytes = (double)info.f_bavail * (double)info.f_frsize;
@@ -281,6 +282,9 @@ shoal_status shoali_checkpoint_open_file(const struct shoali_checkpoint_file *fi
         return SHOAL_FAIL(SHOAL_ECORRUPT, "%s is missing, the manifest lists it", file->path);
     if (*descriptor < 0 || fstat(*descriptor, &info) != 0)
         return SHOAL_FAIL(SHOAL_EIO, "%s: cannot open: %s", file->path, strerror(errno));
+    const shoal_status status = shoali_beginning_check_lfs(file->path, *descriptor);
+    if (status < 0)
+        return status;
     if ((int64_t)info.st_size != file->bytes)
         return SHOAL_FAIL(SHOAL_ECORRUPT, "%s has %lld bytes, the manifest says %lld", file->path,
                           (long long)info.st_size, (long long)file->bytes);

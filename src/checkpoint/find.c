@@ -152,21 +152,30 @@ static shoal_status read_latest(const char *dir, char **tag)
         status = SHOAL_END;
     if (status != SHOAL_OK)
         goto done;
-    text[strcspn(text, "\r\n")] = '\0';
-    if (!name_valid(text)) {
+    const char *name = shoali_strip_line(text);
+    if (!name_valid(name)) {
         status = SHOAL_FAIL(SHOAL_ECORRUPT,
                             "%s %s%.60s%s: write the name of a checkpoint's folder into it, or "
-                            "remove it and the one of the highest step is taken",
-                            path.text, *text ? "says \"" : "is empty", text,
-                            *text ? "\", which names no checkpoint" : "");
+                            "remove it to use the highest step",
+                            path.text, *name ? "says \"" : "is empty", name,
+                            *name ? "\", which names no checkpoint" : "");
         goto done;
     }
-    *tag = text;
-    text = NULL;
+    *tag = strdup(name);
+    if (!*tag)
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a tag");
 done:
     free(text);
     shoali_str_fini(&path);
     return status < 0 ? status : SHOAL_OK;
+}
+
+const char *shoali_checkpoint_lack(const char *dir, const char *tag)
+{
+    bool folder = false;
+    if (shoali_checkpoint_is_folder(dir, tag, &folder) < 0)
+        shoali_error_clear();
+    return folder ? "has no manifest.json (a save writes it last)" : "does not exist";
 }
 
 /* Several ranks open the same folder; one of them says it. */
@@ -175,8 +184,9 @@ static void say_scanned(const char *dir, const char *latest, const struct scan *
     if (shoali_context_get()->rank != 0)
         return;
     if (latest)
-        SHOALI_WARN("checkpoint", "%s/latest names %s, which does not exist: using %s (step %lld)",
-                    dir, latest, scan->tag, (long long)shoali_manifest_step(scan->manifest));
+        SHOALI_WARN("checkpoint", "%s/latest names %s, which %s: using %s (step %lld)", dir, latest,
+                    shoali_checkpoint_lack(dir, latest), scan->tag,
+                    (long long)shoali_manifest_step(scan->manifest));
     else
         SHOALI_WARN("checkpoint", "%s/latest does not exist: using %s (step %lld)", dir, scan->tag,
                     (long long)shoali_manifest_step(scan->manifest));
@@ -194,18 +204,17 @@ static shoal_status check_dir(const char *dir)
                                : SHOAL_FAIL(shoali_path_status(errno), "%s: cannot read: %s", dir,
                                             strerror(errno));
     if (!S_ISDIR(info.st_mode))
-        return SHOAL_FAIL(SHOAL_ECONFIG, "%s is no folder: give the one that checkpoints are in",
+        return SHOAL_FAIL(SHOAL_ECONFIG, "%s is not a folder: give the folder of the checkpoints",
                           dir);
     shoali_str_append(&path, "%s/manifest.json", dir);
     if (path.failed)
         status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a path");
     else if (stat(path.text, &info) == 0)
-        status = SHOAL_FAIL(SHOAL_ECONFIG,
-                            "%s is itself a checkpoint: give the folder that it is in, and its "
-                            "name as the tag",
-                            dir);
+        status = SHOAL_FAIL(
+            SHOAL_ECONFIG,
+            "%s is itself a checkpoint: give its parent folder, and its name as the tag", dir);
     else if (errno != ENOENT)
-        status = SHOAL_FAIL(shoali_path_status(errno), "%s: cannot look into the folder: %s", dir,
+        status = SHOAL_FAIL(shoali_path_status(errno), "%s: cannot read the folder: %s", dir,
                             strerror(errno));
     shoali_str_fini(&path);
     return status;
@@ -221,21 +230,51 @@ static shoal_status suggest(shoal_status status, const char *sentence, const str
                       sentence, scan->tag, (long long)shoali_manifest_step(scan->manifest));
 }
 
-/* Of a folder without `latest`, or with one that names nothing. */
-static shoal_status find_newest(const char *dir, const char *latest, struct scan *scan)
+/* Of a folder without `latest`. */
+static shoal_status find_newest(const char *dir, struct scan *scan)
 {
     shoal_status status;
     SHOAL_TRY(status, scan_folder(dir, scan), done);
     if (scan->failure < 0)
         status = suggest(scan->failure, scan->sentence, scan);
-    else if (!scan->tag && latest)
-        status = SHOAL_FAIL(SHOAL_ECORRUPT,
-                            "%s/latest names %s, which does not exist, and there is no other "
-                            "checkpoint: remove it to begin anew",
-                            dir, latest);
     else if (!scan->tag)
         status = SHOAL_FAIL(SHOAL_ENOENT, "there is no checkpoint in %s", dir);
 done:
+    return status;
+}
+
+/* `latest` names a tag that is no folder. A save that was killed between its renames left the same
+ * checkpoint under TAG.partial, or the one it replaces under TAG.old; another tag is not what was
+ * asked for. */
+static shoal_status find_interrupted(const char *dir, const char *latest, struct scan *scan)
+{
+    static const char *const ends[] = {".partial", ".old"};
+    shoal_status status = SHOAL_OK;
+    struct shoali_str tag = {0};
+    for (int i = 0; i < 2 && !scan->tag; i++) {
+        tag.length = 0;
+        shoali_str_append(&tag, "%s%s", latest, ends[i]);
+        if (tag.failed)
+            status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a tag");
+        if (status == SHOAL_OK && name_valid(tag.text))
+            status = scan_entry(dir, tag.text, scan);
+        if (status < 0)
+            goto done;
+    }
+    if (scan->tag)
+        goto done;
+    SHOAL_TRY(status, scan_folder(dir, scan), done);
+    if (scan->tag)
+        status = SHOAL_FAIL(
+            SHOAL_ECORRUPT, "%s/latest names %s, which %s: write one of these into it: %s", dir,
+            latest, shoali_checkpoint_lack(dir, latest), shoali_str_get(&scan->names));
+    else
+        status = SHOAL_FAIL(SHOAL_ECORRUPT,
+                            "%s/latest names %s, which %s, and there is no other checkpoint of "
+                            "Shoal: give another folder",
+                            dir, latest, shoali_checkpoint_lack(dir, latest));
+done:
+    shoali_str_fini(&tag);
     return status;
 }
 
@@ -256,8 +295,10 @@ static shoal_status find_latest(const char *dir, bool says, char **found, json_t
         snprintf(sentence, sizeof sentence, "%s", shoal_error_message());
         const shoal_status scanned = scan_folder(dir, &scan);
         status = suggest(scanned == SHOAL_ENOMEM ? scanned : status, sentence, &scan);
-    } else if (!latest || status == SHOAL_ENOENT)
-        status = find_newest(dir, latest, &scan);
+    } else if (!latest)
+        status = find_newest(dir, &scan);
+    else if (status == SHOAL_ENOENT)
+        status = find_interrupted(dir, latest, &scan);
     if (status < 0)
         goto done;
     if (says)
@@ -277,10 +318,19 @@ static shoal_status no_such_tag(const char *dir, const char *tag)
 {
     shoal_status status;
     struct scan scan = {0};
+    bool folder = false;
+    SHOAL_TRY(status, shoali_checkpoint_is_folder(dir, tag, &folder), done);
     SHOAL_TRY(status, scan_folder(dir, &scan), done);
-    status = scan.tag ? SHOAL_FAIL(SHOAL_ENOENT, "there is no checkpoint %s in %s; there are: %s",
-                                   tag, dir, shoali_str_get(&scan.names))
-                      : SHOAL_FAIL(SHOAL_ENOENT, "there is no checkpoint in %s", dir);
+    if (folder)
+        status =
+            SHOAL_FAIL(SHOAL_ENOENT, "%s/%s %s%s%s", dir, tag, shoali_checkpoint_lack(dir, tag),
+                       scan.tag ? "; complete checkpoints are: " : "",
+                       scan.tag ? shoali_str_get(&scan.names) : "");
+    else
+        status = scan.tag
+                     ? SHOAL_FAIL(SHOAL_ENOENT, "there is no checkpoint %s in %s; there are: %s",
+                                  tag, dir, shoali_str_get(&scan.names))
+                     : SHOAL_FAIL(SHOAL_ENOENT, "there is no checkpoint in %s", dir);
 done:
     scan_fini(&scan);
     return status;
@@ -302,12 +352,7 @@ shoal_status shoali_checkpoint_find(const char *dir, const char *tag, bool says,
     if (status < 0)
         return status;
     *found = strdup(tag);
-    if (!*found) {
-        json_decref(*manifest);
-        *manifest = NULL;
-        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a tag");
-    }
-    return SHOAL_OK;
+    return *found ? SHOAL_OK : SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a tag");
 }
 
 static shoal_status open_checkpoint(const char *dir, const char *tag, bool says,

@@ -73,11 +73,11 @@ static void say_waiting(const struct shoali_checkpoint_folders *folders)
     if (shoali_read_file(folders->holder, &holder, &bytes) < 0)
         shoali_error_clear();
     const char *who = bytes > 0 ? holder : "another job";
-    if (folders->said == 1)
+    if (folders->warnings == 1)
         SHOALI_WARN("checkpoint", "waiting for %s, which saves into %s", who, folders->dir);
     else
-        SHOALI_WARN("checkpoint", "still waiting for %s, which saves into %s, for %.0f s by now",
-                    who, folders->dir, waited_s);
+        SHOALI_WARN("checkpoint", "still waiting for %s, which saves into %s, after %.0f s", who,
+                    folders->dir, waited_s);
     free(holder);
 }
 
@@ -101,8 +101,8 @@ static shoal_status look_at_lock(struct shoali_checkpoint_folders *folders, int3
     if (folders->wait_begin_ns == 0)
         folders->wait_begin_ns = shoali_now_ns();
     if (shoali_now_ns() - folders->wait_begin_ns >=
-        folders->said * SAY_EVERY_S * INT64_C(1000000000)) {
-        folders->said++;
+        folders->warnings * SAY_EVERY_S * INT64_C(1000000000)) {
+        folders->warnings++;
         say_waiting(folders);
     }
     (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
@@ -233,12 +233,13 @@ static shoal_status clear_leftover(const char *dir, const char *name, const char
     shoali_str_append(&inside, "%s/manifest.json", name);
     if (!folder || path.failed || inside.failed || !shoali_checkpoint_only_ours(path.text))
         goto done;
-    /* an old one is the only one where what replaced it is damaged; without a manifest it is none */
+    /* an old one is the only one where what replaced it is damaged; without a manifest it is
+     * none */
     SHOAL_TRY(status, shoali_checkpoint_exists(dir, inside.text, &manifest), done);
     if (ends_with(name, ".old") && !whole && manifest)
         goto done;
     SHOAL_TRY(status, shoali_checkpoint_remove_dir(path.text), done);
-    SHOALI_INFO("checkpoint", "removed %s, which a save that died had left", path.text);
+    SHOALI_INFO("checkpoint", "removed %s, a leftover of a failed save", path.text);
 done:
     shoali_str_fini(&inside);
     shoali_str_fini(&path);
@@ -296,9 +297,9 @@ static shoal_status refuse_later(const struct shoali_checkpoint_args *args, cons
                                  int64_t step, const char *where)
 {
     return SHOAL_FAIL(SHOAL_EEXIST,
-                      "%s holds %s of step %lld%s, and this run is at step %lld: load that one to "
-                      "continue it, save to another folder, or let this run replace it with "
-                      "--override-existing-checkpoint (override_existing_checkpoint of an engine)",
+                      "%s holds %s of step %lld%s, and this run is at step %lld: load it, save to "
+                      "another folder, or replace it with --override-existing-checkpoint "
+                      "(override_existing_checkpoint of an engine)",
                       args->dir, tag, (long long)step, where, (long long)args->step);
 }
 
@@ -385,8 +386,8 @@ static shoal_status check_room(const char *dir, const struct shoali_checkpoint_s
     const int64_t limit = shoali_checkpoint_file_limit(), room = free_space(dir);
     if (size->largest_file_bytes > limit)
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "a checkpoint has a file of %s, and files may have %s (ulimit -f): raise "
-                          "that limit",
+                          "a checkpoint has a file of %s, and files are limited to %s (ulimit -f): "
+                          "raise that limit",
                           shoali_format_bytes((double)size->largest_file_bytes, need),
                           shoali_format_bytes((double)limit, have));
     if (size->bytes <= room)
@@ -394,11 +395,11 @@ static shoal_status check_room(const char *dir, const struct shoali_checkpoint_s
     shoali_format_bytes((double)size->bytes, need);
     shoali_format_bytes((double)room, have);
     if (!ignores_space)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "a checkpoint needs %s, and %s are free there: make room or save "
-                          "elsewhere",
-                          need, have);
-    SHOALI_WARN("checkpoint", "a checkpoint needs %s, and %s are free in %s", need, have, dir);
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "a checkpoint needs %s, but only %s are free in %s: make room or save elsewhere", need,
+            have, dir);
+    SHOALI_WARN("checkpoint", "a checkpoint needs %s, but only %s are free in %s", need, have, dir);
     return SHOAL_OK;
 }
 
@@ -414,7 +415,8 @@ static shoal_status check_writer(struct shoali_checkpoint_run *run, bool ignores
     SHOAL_TRY(status, shoali_checkpoint_make_dir(args->dir), done);
     SHOAL_TRY(status, shoali_checkpoint_check_later(args, &keep_latest), done);
     SHOAL_TRY(status, shoali_checkpoint_folders_init(run, &folders), done);
-    folders.said = 1; /* nobody waits here: what is not free now is looked at when it is saved */
+    folders.warnings =
+        1; /* nobody waits here: what is not free now is looked at when it is saved */
     SHOAL_TRY(status, look_at_lock(&folders, &waits), done);
     shoali_checkpoint_sweep(&folders);
     SHOAL_TRY(status, write_probe(args->dir), done);

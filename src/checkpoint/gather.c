@@ -1,6 +1,6 @@
-/* From those who hold elements to the writers of their chunks, and to the files. Every rank walks the
- * same rounds, chunks and pieces in the same order, so sends and receives meet without a word about
- * what comes next, and none waits for one that comes later. */
+/* From those who hold elements to the writers of their chunks, and to the files. Every rank walks
+ * the same rounds, chunks and pieces in the same order, so sends and receives meet without a word
+ * about what comes next, and none waits for one that comes later. */
 #include "checkpoint/checkpoint_internal.h"
 
 #include <string.h>

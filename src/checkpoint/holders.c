@@ -82,8 +82,8 @@ static shoal_status unpack_shards(struct shoali_checkpoint_run *run,
                                                         words->count - at, shard)
                                   : 0;
         if (taken == 0)
-            return SHOAL_FAIL(SHOAL_EINTERNAL,
-                              "rank %d tells shards that are none of these tensors", view->rank);
+            return SHOAL_FAIL(SHOAL_EINTERNAL, "rank %d reports shards of unknown tensors",
+                              view->rank);
         view->shard[tensor] = shard;
         at += taken;
     }
@@ -204,8 +204,7 @@ static shoal_status check_blocks(const struct shoali_checkpoint_run *run,
             if (space->view[w].origin[tensor] == w &&
                 shoali_shard_overlap(shard, space->view[w].shard[tensor]))
                 return SHOAL_FAIL(SHOAL_EINVAL,
-                                  "tensor `%s` is cut in one way on rank %d and in another on rank "
-                                  "%d",
+                                  "tensor `%s` is partitioned differently on rank %d and rank %d",
                                   args->names[tensor], space->view[w].rank, space->view[v].rank);
     }
     if (sum != shoal_shape_count(&space->shapes[tensor]))
@@ -366,9 +365,9 @@ static shoal_status check_cover(struct shoali_checkpoint_run *run, int32_t kind,
         is->reached = reached = end > reached ? end : reached;
     }
     if (reached != whole)
-        return SHOAL_FAIL(SHOAL_EINVAL, "kind `%s`: of `%s` no rank holds element %lld of %lld",
-                          args->kinds[kind].name, args->names[tensor], (long long)reached,
-                          (long long)whole);
+        return SHOAL_FAIL(
+            SHOAL_EINVAL, "kind `%s`, tensor `%s`: no rank holds element %lld of %lld",
+            args->kinds[kind].name, args->names[tensor], (long long)reached, (long long)whole);
     return SHOAL_OK;
 }
 

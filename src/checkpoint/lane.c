@@ -1,11 +1,17 @@
 /* A rank's way to the files, past the page cache where the file system has that. */
 #include "checkpoint/checkpoint_internal.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#define LATE_NS INT64_C(5000000000)
+#define LATE_NAP_NS 20000000
 enum { BLOCK_BYTES = 2 << 20, BLOCKS = 16, THREADS = 4, SENTENCE_BYTES = 2048 };
 
 shoal_status shoali_checkpoint_lane_init(struct shoali_checkpoint_lane *lane, char *first,
@@ -96,17 +102,42 @@ shoal_status shoali_checkpoint_lane_close(struct shoali_checkpoint_lane *lane, b
     return status;
 }
 
+/* A network file system may show another host's file late. One that opens the folder asks the
+ * server what is in it. */
+static bool await_file(const char *path)
+{
+    const struct timespec nap = {.tv_nsec = LATE_NAP_NS};
+    const int64_t deadline = shoali_deadline_ns(LATE_NS);
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    while (access(path, F_OK) != 0) {
+        if (errno != ENOENT || shoali_deadline_passed(deadline))
+            return false;
+        const int around = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (around >= 0)
+            close(around);
+        (void)nanosleep(&nap, NULL);
+    }
+    return true;
+}
+
 /* Rank 0 has made all files before anybody writes. */
 static shoal_status open_to_write(struct shoali_checkpoint_lane *lane,
                                   const struct shoali_checkpoint_file *file)
 {
     const shoal_status status = shoali_io_open(lane->io, file->path, 0, &lane->open);
-    if (status == SHOAL_OK || access(file->path, F_OK) == 0 || errno != ENOENT)
+    if (status == SHOAL_OK)
+        return status;
+    if (await_file(file->path)) {
+        shoali_error_clear();
+        return shoali_io_open(lane->io, file->path, 0, &lane->open);
+    }
+    if (errno != ENOENT)
         return status;
     return SHOAL_FAIL(status,
-                      "\"%s\", which rank 0 has made, is not there on this host: the folder of a "
-                      "checkpoint has to be one that all hosts share (or somebody has removed it "
-                      "meanwhile)",
+                      "\"%s\", which rank 0 has created, does not exist on this host: checkpoints "
+                      "need a folder that all hosts share (or it was removed meanwhile)",
                       file->path);
 }
 

@@ -165,9 +165,9 @@ static void say_entry(const struct listing *list, const struct entry *entry, con
     shoali_str_append(out, "  %-28s  step %-10s %10s  ", entry->name, step,
                       entry->manifest ? shoali_format_bytes((double)entry->bytes, bytes) : "-");
     if (entry->leftover && list->saving)
-        shoali_str_append(out, "of a save that is at work");
+        shoali_str_append(out, "of a save in progress");
     else if (entry->leftover)
-        shoali_str_append(out, "left by a save that died, %s; the next save clears it",
+        shoali_str_append(out, "left by a failed save, %s; the next save removes it",
                           entry->status == SHOAL_OK ? "whole" : "not whole");
     else if (entry->status == SHOAL_OK)
         shoali_str_append(out, "whole");
@@ -184,12 +184,13 @@ shoal_status shoali_checkpoint_list(const char *dir, struct shoali_str *out)
     shoal_status status;
     struct listing list = {.dir = dir};
     struct shoali_str path = {0};
-    char *latest = NULL;
+    char *text = NULL;
+    const char *latest = NULL;
     size_t bytes;
     SHOAL_TRY(status, look(&list), done);
     shoali_str_append(&path, "%s/latest", dir);
-    if (!path.failed && shoali_read_file(path.text, &latest, &bytes) == SHOAL_OK)
-        latest[strcspn(latest, "\r\n")] = '\0';
+    if (!path.failed && shoali_read_file(path.text, &text, &bytes) == SHOAL_OK)
+        latest = shoali_strip_line(text);
     else if (!path.failed)
         shoali_str_append(out, "%s\n", shoal_error_message());
     shoali_error_clear();
@@ -202,11 +203,12 @@ shoal_status shoali_checkpoint_list(const char *dir, struct shoali_str *out)
         found = found || strcmp(list.entry[i].name, latest) == 0;
     }
     if (!found)
-        shoali_str_append(out, "  latest says \"%s\", which does not exist\n", latest);
+        shoali_str_append(out, "  latest says \"%s\", which %s\n", latest,
+                          shoali_checkpoint_lack(dir, latest));
     if (out->failed)
         status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the list's text");
 done:
-    free(latest);
+    free(text);
     shoali_str_fini(&path);
     listing_fini(&list);
     return status;

@@ -23,7 +23,7 @@ static shoal_status match_header(const struct shoali_checkpoint_run *run, const 
             strcmp(entries[i].name, found[*tensor]) == 0 &&
             shoali_shape_equal(&entries[i].shape, &shapes[*tensor]))
             continue;
-        return SHOAL_FAIL(SHOAL_ECORRUPT, "the header's entry `%s` is not what the manifest lists",
+        return SHOAL_FAIL(SHOAL_ECORRUPT, "the header's entry `%s` differs from the manifest",
                           entries[i].name);
     }
     return SHOAL_OK;
@@ -82,12 +82,11 @@ static shoal_status place_entries(const struct names *names, struct shoali_check
         const int32_t tensor = find_name(names, entries[i].name);
         if (entries[i].dtype != plan->dtype ||
             (tensor >= 0 && !shoali_shape_equal(&entries[i].shape, &space->shapes[tensor])))
-            return SHOAL_FAIL(SHOAL_ECORRUPT,
-                              "the header's entry `%s` is not what the manifest lists",
+            return SHOAL_FAIL(SHOAL_ECORRUPT, "the header's entry `%s` differs from the manifest",
                               entries[i].name);
         const int64_t begin = file->flat_begin + entries[i].begin / item;
         if (tensor >= 0 && space->whole_begin[tensor] >= 0 && space->whole_begin[tensor] != begin)
-            return SHOAL_FAIL(SHOAL_ECORRUPT, "`%s` is not where another kind's files have it",
+            return SHOAL_FAIL(SHOAL_ECORRUPT, "`%s` is not at its place in another kind's files",
                               entries[i].name);
         if (tensor >= 0)
             space->whole_begin[tensor] = begin;
@@ -95,7 +94,8 @@ static shoal_status place_entries(const struct names *names, struct shoali_check
     return SHOAL_OK;
 }
 
-/* Fills in what only the file's own header tells. `names`: of a load that is not strict, else NULL. */
+/* Fills in what only the file's own header tells. `names`: of a load that is not strict, else
+ * NULL. */
 static shoal_status read_file(struct shoali_checkpoint_run *run, const char *const *found,
                               const struct names *names, struct shoali_checkpoint_space *space,
                               const struct shoali_checkpoint_plan *plan,

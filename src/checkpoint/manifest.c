@@ -178,6 +178,12 @@ static shoal_status check_text(const char *path, const char *text, size_t bytes)
                       path, bytes);
 }
 
+/* Of a file inside the checkpoint's folder. */
+static bool is_file_name(const char *name)
+{
+    return name && *name && strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && !strchr(name, '/');
+}
+
 /* Types of everything later code relies on. */
 static bool well_formed(const json_t *root)
 {
@@ -200,8 +206,7 @@ static bool well_formed(const json_t *root)
         json_array_foreach(files, j, file)
         {
             const char *file_name = json_string_value(json_object_get(file, "name"));
-            if (!file_name || strchr(file_name, '/') ||
-                json_integer_value(json_object_get(file, "bytes")) <= 0)
+            if (!is_file_name(file_name) || json_integer_value(json_object_get(file, "bytes")) <= 0)
                 return false;
         }
     }
@@ -223,7 +228,7 @@ static shoal_status check_root(const char *path, const json_t *root)
     return SHOAL_OK;
 }
 
-shoal_status shoali_manifest_parse(const char *path, const char *text, size_t bytes,
+static shoal_status parse_manifest(const char *path, const char *text, size_t bytes,
                                    json_t **manifest)
 {
     shoal_status status;
@@ -252,7 +257,7 @@ shoal_status shoali_manifest_read(const char *dir, const char *tag, json_t **man
         goto done;
     }
     SHOAL_TRY(status, shoali_read_file(path.text, &text, &bytes), done);
-    SHOAL_TRY(status, shoali_manifest_parse(path.text, text, bytes, manifest), done);
+    SHOAL_TRY(status, parse_manifest(path.text, text, bytes, manifest), done);
 done:
     free(text);
     shoali_str_fini(&path);
@@ -299,8 +304,8 @@ static void compare_tensors(json_t *stored, const json_t *aliases,
         if (!shoali_shape_equal(&shape, &args->shapes[i])) {
             snprintf(detail, sizeof detail, " (is %s, the model has %s)",
                      shoali_shape_format(&shape, got), shoali_shape_format(&args->shapes[i], want));
-            shoali_checkpoint_wrong_add(list, "of another shape", args->names[i], detail);
             list->misfits++;
+            shoali_checkpoint_wrong_add(list, "of another shape", args->names[i], detail);
         }
         json_object_del(stored, found[i]);
     }

@@ -176,7 +176,7 @@ shoal_status shoali_checkpoint_prune(const char *dir, const struct shoali_checkp
                           strerror(errno));
     if (!dry_run && flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
         status = SHOAL_FAIL(SHOAL_EEXIST,
-                            "%s: a job is saving there right now: try again when it is done", dir);
+                            "%s: a job is saving there: try again when it has finished", dir);
         goto done;
     }
     shoali_str_append(out, "checkpoints in %s\n", dir);

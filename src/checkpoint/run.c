@@ -2,7 +2,8 @@
  * order, so sends and receives meet without a word about what comes next. */
 #include "checkpoint/checkpoint_internal.h"
 
-#include <ctype.h>
+#include "base/plain.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,8 @@ static bool kind_name_valid(const char *name)
 {
     size_t length = 0;
     for (; name && name[length]; length++)
-        if (!isalnum((unsigned char)name[length]) && name[length] != '_')
+        if (!shoali_ascii_letter(name[length]) && !shoali_ascii_digit(name[length]) &&
+            name[length] != '_')
             return false;
     return length > 0 && length < SHOALI_CHECKPOINT_KIND_BYTES;
 }
@@ -123,10 +125,11 @@ static shoal_status check_shards(const struct shoali_checkpoint_args *args)
     char whole[128], shape[128];
     for (int32_t t = 0; t < args->tensor_count && args->shards; t++)
         if (args->shards[t] && !shoali_shape_equal(&args->shards[t]->global, &args->shapes[t]))
-            return SHOAL_FAIL(SHOAL_EINVAL,
-                              "tensor `%s` has shape %s, but this rank holds a block of one of %s",
-                              args->names[t], shoali_shape_format(&args->shapes[t], shape),
-                              shoali_shape_format(&args->shards[t]->global, whole));
+            return SHOAL_FAIL(
+                SHOAL_EINVAL,
+                "tensor `%s` has shape %s, but this rank holds a shard of a tensor of shape %s",
+                args->names[t], shoali_shape_format(&args->shapes[t], shape),
+                shoali_shape_format(&args->shards[t]->global, whole));
     return SHOAL_OK;
 }
 

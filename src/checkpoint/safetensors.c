@@ -196,9 +196,10 @@ static shoal_status narrow(const struct shoali_file_tensor *weight,
     return SHOAL_OK;
 }
 
-shoal_status shoali_safetensors_read(const char *text, size_t text_bytes, int64_t data_bytes,
-                                     struct shoali_arena *arena,
-                                     struct shoali_safetensors_entry **entries, int32_t *count)
+/* Of a head's JSON text, before so many bytes of data. */
+static shoal_status read_entries(const char *text, size_t text_bytes, int64_t data_bytes,
+                                 struct shoali_arena *arena,
+                                 struct shoali_safetensors_entry **entries, int32_t *count)
 {
     shoal_status status;
     struct shoali_file_tensor *file = NULL;
@@ -241,8 +242,8 @@ shoal_status shoali_checkpoint_read_head(struct shoali_checkpoint_file *file, in
         shoali_checkpoint_pread(descriptor, file->path, text, (int64_t)text_bytes, word_bytes),
         done);
     SHOAL_TRY(status,
-              shoali_safetensors_read(text, (size_t)text_bytes, file->bytes - file->data_start,
-                                      arena, entries, count),
+              read_entries(text, (size_t)text_bytes, file->bytes - file->data_start, arena, entries,
+                           count),
               done);
 done:
     return status;

@@ -1,6 +1,7 @@
 #include "checkpoint/checkpoint_internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,7 @@ static shoal_status check_final(struct shoali_checkpoint_run *run,
         SHOAL_TRY(status, shoali_checkpoint_exists(run->args->dir, path, &manifest), done);
     if (there && !manifest && rmdir(folders->final) != 0)
         status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "%s exists and is no checkpoint: choose another tag, or remove it",
+                            "%s exists and is not a checkpoint: choose another tag, or remove it",
                             folders->final);
 done:
     return status;
@@ -150,7 +151,19 @@ done:
     return status;
 }
 
-/* Makes the complete TAG.partial the checkpoint, or puts everything back. */
+/* Whether `latest` names the tag. Leaves the last error as it is. */
+static bool latest_names(const struct shoali_checkpoint_folders *folders, const char *tag)
+{
+    char text[SHOALI_CHECKPOINT_TAG_BYTES + 2];
+    const int file = open(folders->latest, O_RDONLY | O_CLOEXEC);
+    const ssize_t bytes = file < 0 ? -1 : read(file, text, sizeof text);
+    if (file >= 0)
+        close(file);
+    return bytes == (ssize_t)strlen(tag) + 1 && memcmp(text, tag, strlen(tag)) == 0;
+}
+
+/* Makes the complete TAG.partial the checkpoint, or puts everything back. `latest` may have moved
+ * before its folder could not be flushed: then the checkpoint that it names stays. */
 static shoal_status commit(struct shoali_checkpoint_run *run,
                            const struct shoali_checkpoint_folders *folders)
 {
@@ -167,7 +180,7 @@ done:
             SHOALI_WARN("checkpoint", "%s: remove it by hand", shoal_error_message());
         return SHOAL_OK;
     }
-    if (placed)
+    if (placed && (moved || !latest_names(folders, run->args->tag)))
         (void)rename(folders->final, folders->partial);
     if (moved)
         (void)rename(folders->old, folders->final);
@@ -258,7 +271,8 @@ shoal_status shoali_checkpoint_save(const struct shoali_checkpoint_args *args)
     if (run.rank == 0)
         retain(args);
 done:
-    /* A call between the ranks failed on this one: beside the training nobody else would tell them. */
+    /* A call between the ranks failed on this one: beside the training nobody else would tell
+     * them. */
     if (status < 0 && !run.agreed && run.size > 1)
         shoal_comm_abort(args->group, status);
     shoali_checkpoint_lane_fini(&run.lane); /* nothing is on its way into files that are removed */

@@ -1,5 +1,6 @@
-/* From the files to those who hold their elements: gather.c the other way round. Each reader has the
- * chunk of the next round, be it of another kind, on its way while it gives away that of this one. */
+/* From the files to those who hold their elements: gather.c the other way round. Each reader has
+ * the chunk of the next round, be it of another kind, on its way while it gives away that of this
+ * one. */
 #include "checkpoint/checkpoint_internal.h"
 
 #include <string.h>

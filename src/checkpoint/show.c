@@ -1,6 +1,7 @@
 /* What a manifest says, in lines for people. */
 #include "checkpoint/checkpoint_internal.h"
 
+#include "base/plain.h"
 #include "base/str.h"
 
 #include <dirent.h>
@@ -27,7 +28,7 @@ static void say_object(const char *title, const json_t *object, struct shoali_st
         if (json_is_integer(value))
             snprintf(number, sizeof number, "%" PRId64, (int64_t)json_integer_value(value));
         else if (json_is_real(value))
-            snprintf(number, sizeof number, "%.9g", json_real_value(value));
+            shoali_snprintf(number, sizeof number, "%.9g", json_real_value(value));
         else if (!json_is_string(value) && !json_is_boolean(value))
             continue;
         shoali_str_append(out, "%s%s %s", first ? "" : ", ", key, text);

@@ -1,5 +1,5 @@
-/* Whether every byte of a checkpoint is what its manifest says. Files are cut at chunks, which threads
- * take one after the other; what they find is said in the order of the files. */
+/* Whether every byte of a checkpoint is what its manifest says. Files are cut at chunks, which
+ * threads take one after the other; what they find is said in the order of the files. */
 #include "checkpoint/checkpoint_internal.h"
 
 #include "base/clock.h"
@@ -202,9 +202,7 @@ static shoal_status check_companion(const char *folder, const json_t *row, struc
     const char *hash = json_string_value(json_object_get(row, "hash"));
     if (!name || !hash || strchr(name, '/'))
         return SHOAL_FAIL(SHOAL_ECORRUPT,
-                          "%s: the manifest names a further file without name or "
-                          "hash",
-                          folder);
+                          "%s: the manifest lists an additional file without name or hash", folder);
     shoali_str_append(&path, "%s/%s", folder, name);
     const bool read =
         !path.failed && shoali_read_file(shoali_str_get(&path), &text, &bytes) == SHOAL_OK;
@@ -321,10 +319,8 @@ shoal_status shoali_checkpoint_verify(const char *dir, const char *tag, int32_t 
         return SHOAL_OK;
     }
     if (status == SHOAL_ENOENT)
-        return SHOAL_FAIL(status,
-                          "there is no checkpoint %s in %s: shoal checkpoint list shows "
-                          "what there is",
-                          tag, dir);
+        return SHOAL_FAIL(status, "%s/%s %s: shoal checkpoint list shows what there is", dir, tag,
+                          shoali_checkpoint_lack(dir, tag));
     SHOAL_TRY(status, status, done);
     status = check_tag(dir, tag, manifest, threads, out, good);
     if (status == SHOAL_ECORRUPT) { /* of a manifest that says nonsense about a kind */

@@ -1,8 +1,10 @@
 /* Opening a folder of weights, and reading elements. */
 #include "checkpoint/weight_folder.h"
 #include "checkpoint/checkpoint_internal.h"
+#include "checkpoint/weight_source.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -240,6 +242,42 @@ done:
     return status;
 }
 
+/* ---- checkpoints of other programs ---------------------------------------------------------- */
+
+const struct shoali_weight_source *shoali_weight_source_find(const char *dir)
+{
+    int32_t i = 0;
+    while (shoali_weight_sources[i] && !shoali_weight_sources[i]->probe(dir))
+        i++;
+    return shoali_weight_sources[i];
+}
+
+static shoal_status list_source(struct shoali_weight_folder *folder)
+{
+    shoal_status status;
+    SHOAL_TRY(status, folder->source->open(folder->dir, &folder->opened), done);
+    const int32_t count = folder->source->count(folder->opened);
+    struct shoali_file_tensor *weight =
+        shoali_arena_alloc(&folder->arena, ((size_t)count + 1) * sizeof *weight);
+    folder->tensor =
+        shoali_arena_alloc(&folder->arena, ((size_t)count + 1) * sizeof *folder->tensor);
+    if (!weight || !folder->tensor) {
+        status = SHOAL_ENOMEM;
+        goto done;
+    }
+    for (int32_t i = 0; i < count; i++) {
+        struct shoali_folder_tensor *tensor = &folder->tensor[folder->tensor_count++];
+        *tensor =
+            (struct shoali_folder_tensor){.weight = &weight[i], .dtype = SHOAL_F32, .file = i};
+        weight[i] = (struct shoali_file_tensor){
+            .name = folder->source->get(folder->opened, i, &tensor->shape)};
+    }
+    if (count > 0)
+        qsort(folder->tensor, (size_t)count, sizeof *folder->tensor, by_name);
+done:
+    return status;
+}
+
 shoal_status shoali_weight_folder_open(struct shoali_weight_folder *folder, const char *dir)
 {
     const shoal_status status = init(folder, dir);
@@ -251,6 +289,9 @@ shoal_status shoali_weight_folder_open(struct shoali_weight_folder *folder, cons
         if (exists(folder, places[i].index))
             return open_index(folder, places[i].index);
     }
+    folder->source = shoali_weight_source_find(dir);
+    if (folder->source)
+        return list_source(folder);
     return SHOAL_FAIL(SHOAL_ENOENT,
                       "%s has no weights: neither model.safetensors nor pytorch_model.bin, nor an "
                       "index of several such files",
@@ -261,6 +302,8 @@ void shoali_weight_folder_close(struct shoali_weight_folder *folder)
 {
     for (int32_t i = 0; i < folder->file_count; i++)
         shoali_tensor_file_close(&folder->file[i].view);
+    if (folder->source)
+        folder->source->close(folder->opened);
     shoali_free(folder->raw);
     shoali_arena_fini(&folder->arena);
 }
@@ -289,26 +332,115 @@ static void round_to(const float *wide, int64_t count, shoal_dtype dtype, uint16
         out[i] = shoali_f32_to_f16(wide[i]);
 }
 
+/* fp64 numbers that are finite and no fp32 numbers. */
+static shoal_status count_lost_f64(struct shoali_weight_folder *folder, int32_t tensor,
+                                   int64_t first, int64_t count)
+{
+    enum { ROOM = 512 };
+    shoal_status status = SHOAL_OK;
+    struct shoali_folder_tensor *from = &folder->tensor[tensor];
+    double wide[ROOM];
+    for (int64_t at = 0; at < count; at += ROOM) {
+        const int64_t part = count - at < ROOM ? count - at : ROOM;
+        SHOAL_TRY(status,
+                  shoali_tensor_file_read(&folder->file[from->file].view, from->weight, first + at,
+                                          part, wide),
+                  done);
+        for (int64_t i = 0; i < part; i++)
+            from->lost += isfinite(wide[i]) && !isfinite((float)wide[i]);
+    }
+done:
+    return status;
+}
+
+static shoal_status read_f32(struct shoali_weight_folder *folder, int32_t tensor, int64_t first,
+                             int64_t count, float *out)
+{
+    const struct shoali_folder_tensor *from = &folder->tensor[tensor];
+    if (folder->source)
+        return folder->source->read(folder->opened, from->file, first, count, out);
+    return shoali_tensor_file_read_f32(&folder->file[from->file].view, from->weight, first, count,
+                                       out);
+}
+
+/* What a file of fp64 lost on the way to these fp32 numbers; without infinities it is not read
+ * again. */
+static shoal_status check_f64(struct shoali_weight_folder *folder, int32_t tensor, int64_t first,
+                              int64_t count, const float *values)
+{
+    bool infinite = false;
+    for (int64_t i = 0; i < count && folder->tensor[tensor].dtype == SHOAL_F64; i++)
+        infinite |= !isfinite(values[i]);
+    return infinite ? count_lost_f64(folder, tensor, first, count) : SHOAL_OK;
+}
+
 shoal_status shoali_weight_folder_read(struct shoali_weight_folder *folder, int32_t tensor,
                                        int64_t first, int64_t count, shoal_dtype dtype, void *out)
 {
     shoal_status status = SHOAL_OK;
     enum { AT_ONCE = SHOALI_WEIGHT_PIECE_BYTES / (int)sizeof(float) };
     const struct shoali_folder_tensor *from = &folder->tensor[tensor];
-    struct shoali_tensor_file *view = &folder->file[from->file].view;
-    if (from->dtype == dtype)
-        return shoali_tensor_file_read(view, from->weight, first, count, out);
-    if (dtype == SHOAL_F32)
-        return shoali_tensor_file_read_f32(view, from->weight, first, count, out);
+    if (from->dtype == dtype && !folder->source)
+        return shoali_tensor_file_read(&folder->file[from->file].view, from->weight, first, count,
+                                       out);
+    if (dtype == SHOAL_F32) {
+        SHOAL_TRY(status, read_f32(folder, tensor, first, count, out), done);
+        return check_f64(folder, tensor, first, count, out);
+    }
     for (int64_t at = 0; at < count; at += AT_ONCE) {
         const int64_t part = count - at < AT_ONCE ? count - at : AT_ONCE;
         float *wide = (float *)(void *)folder->raw;
-        SHOAL_TRY(status, shoali_tensor_file_read_f32(view, from->weight, first + at, part, wide),
-                  done);
+        SHOAL_TRY(status, read_f32(folder, tensor, first + at, part, wide), done);
+        SHOAL_TRY(status, check_f64(folder, tensor, first + at, part, wide), done);
+        shoali_weight_count_lost(folder, tensor, wide, part, dtype);
         round_to(wide, part, dtype, (uint16_t *)out + at);
     }
 done:
     return status;
+}
+
+/* ---- what a type does not hold -------------------------------------------------------------- */
+
+void shoali_weight_count_lost(struct shoali_weight_folder *folder, int32_t tensor,
+                              const float *values, int64_t count, shoal_dtype dtype)
+{
+    enum { BF16_INFINITY = 0x7f80, F16_INFINITY = 0x7c00, NO_SIGN = 0x7fff };
+    int64_t lost = 0;
+    for (int64_t i = 0; i < count && dtype == SHOAL_BF16; i++)
+        lost += isfinite(values[i]) && (shoali_f32_to_bf16(values[i]) & NO_SIGN) == BF16_INFINITY;
+    for (int64_t i = 0; i < count && dtype == SHOAL_F16; i++)
+        lost += isfinite(values[i]) && (shoali_f32_to_f16(values[i]) & NO_SIGN) == F16_INFINITY;
+    folder->tensor[tensor].lost += lost;
+}
+
+bool shoali_weight_describe_lost(const struct shoali_weight_folder *folder, const int32_t *found,
+                                 int32_t count, shoal_dtype dtype, struct shoali_str *out)
+{
+    enum { SHOWN = 4 };
+    const char *type = dtype == SHOAL_F16    ? "fp16 (65504)"
+                       : dtype == SHOAL_BF16 ? "bf16 (3.39e38)"
+                                             : "fp32 (3.40e38)";
+    int64_t lost = 0;
+    int32_t tensors = 0;
+    struct shoali_str names = {0};
+    for (int32_t i = 0; i < count; i++) {
+        const struct shoali_folder_tensor *tensor =
+            found[i] >= 0 ? &folder->tensor[found[i]] : NULL;
+        if (!tensor || tensor->lost == 0)
+            continue;
+        lost += tensor->lost;
+        if (tensors++ < SHOWN)
+            shoali_str_append(&names, "%s`%s` (%lld)", tensors > 1 ? ", " : "",
+                              tensor->weight->name, (long long)tensor->lost);
+    }
+    if (tensors > SHOWN)
+        shoali_str_append(&names, " and %d more tensors", (int)tensors - SHOWN);
+    if (lost > 0)
+        shoali_str_append(out, "%lld number%s beyond the range of %s: %s", (long long)lost,
+                          lost == 1 ? " is" : "s are", type, shoali_str_get(&names));
+    out->failed = out->failed || names.failed;
+    shoali_str_fini(&names);
+    return lost > 0;
 }
 
 shoal_status shoali_weight_agree(shoal_group *group, shoal_status status)

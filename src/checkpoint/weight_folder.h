@@ -3,6 +3,7 @@
  *   DIR/model.safetensors               all tensors; or
  *   DIR/model.safetensors.index.json    {"weight_map": {NAME: FILE, ...}}, and the files of it; or
  *   DIR/pytorch_model.bin, DIR/pytorch_model.bin.index.json     the same in torch.save's form
+ *   otherwise what a row of weight_source.h reads: fp32 weights of DeepSpeed's checkpoints
  *
  * The first of these that is there is meant. Opening reads what files say of their tensors, and no
  * elements (formats/formats.h). Any range of elements is then read as fp32, bf16 or fp16, whatever
@@ -16,10 +17,10 @@
  * Which of the first two holds is one decision for the whole folder: the one that finds most.
  *
  * WHAT IS LEFT. Buffers that follow from the model's options (causal masks, inverse frequencies,
- * position numbers) are no parameters and are passed over, and so are BERT's heads for pairs of texts
- * where the model has none. A further name of a tied tensor may be there, if it says the same.
- * Everything else that one side has and the other does not, or in another shape, is listed in one
- * sentence; what is missing or extra is a line of the log with `not_strict`.
+ * position numbers) are no parameters and are passed over, and so are BERT's heads for pairs of
+ * texts where the model has none. A further name of a tied tensor may be there, if it says the
+ * same. Everything else that one side has and the other does not, or in another shape, is listed in
+ * one sentence; what is missing or extra is a line of the log with `not_strict`.
  *
  * A VOCABULARY is often padded here and not there. A tensor whose first dimension is vocab_rows in
  * the file may have more rows here, those that the file does not have are zeros, or fewer: the last
@@ -37,7 +38,8 @@ struct shoali_folder_tensor {
     const struct shoali_file_tensor *weight; /* of the file's view */
     shoal_shape shape;                       /* ndim -1: of more dimensions than this project has */
     shoal_dtype dtype;                       /* F32, BF16, F16 or F64; SHOAL_DTYPE_COUNT: another */
-    int32_t file;
+    int32_t file;                            /* of a source: the index of the tensor there */
+    int64_t lost; /* finite numbers that reading in a narrower type made infinite */
 };
 struct shoali_folder_file {
     const char *name;
@@ -50,14 +52,16 @@ struct shoali_weight_folder {
     int32_t file_count;
     struct shoali_folder_tensor *tensor; /* by name */
     int32_t tensor_count;
-    char *raw; /* SHOALI_WEIGHT_PIECE_BYTES */
+    const struct shoali_weight_source *source; /* NULL: of files */
+    void *opened;                              /* by the source */
+    char *raw;                                 /* SHOALI_WEIGHT_PIECE_BYTES */
 };
 /* SHOAL_ENOENT: DIR has no such files. SHOAL_EINVAL, SHOAL_ECONFIG: a sentence with file and
  * tensor. `close` in any case. */
 SHOAL_CHECKED shoal_status shoali_weight_folder_open(struct shoali_weight_folder *folder,
                                                      const char *dir);
-/* The tensors of one kind of a checkpoint of ours, whose folder DIR/TAG is `dir`. SHOAL_ENOENT: it is
- * no checkpoint, or has no such kind. */
+/* The tensors of one kind of a checkpoint of ours, whose folder DIR/TAG is `dir`. SHOAL_ENOENT: it
+ * is no checkpoint, or has no such kind. */
 SHOAL_CHECKED shoal_status shoali_weight_folder_open_kind(struct shoali_weight_folder *folder,
                                                           const char *dir, const char *kind);
 /* Also of one that is all zero. */
@@ -65,12 +69,18 @@ void shoali_weight_folder_close(struct shoali_weight_folder *folder);
 /* -1: none. */
 int32_t shoali_weight_folder_find(const struct shoali_weight_folder *folder, const char *name);
 /* Elements [first, first + count) of a tensor of F32, BF16, F16 or F64, as `dtype`: F32, BF16 or
- * F16. 16 bits are made of others by rounding to nearest even. */
+ * F16. 16 bits are made of others by rounding to nearest even. What the type does not hold becomes
+ * infinite and is counted in `lost`. */
 SHOAL_CHECKED shoal_status shoali_weight_folder_read(struct shoali_weight_folder *folder,
                                                      int32_t tensor, int64_t first, int64_t count,
                                                      shoal_dtype dtype, void *out);
-/* Whether a name that no model asks for is passed over. */
-bool shoali_weight_is_buffer(const char *name);
+/* Counts fp32 numbers of a tensor that would become infinite in `dtype`. */
+void shoali_weight_count_lost(struct shoali_weight_folder *folder, int32_t tensor,
+                              const float *values, int64_t count, shoal_dtype dtype);
+/* What `found` lost (count entries, -1: none), in words: "3 numbers are beyond the range of fp16
+ * (65504): `a` (2), `b` (1)". False: nothing. */
+bool shoali_weight_describe_lost(const struct shoali_weight_folder *folder, const int32_t *found,
+                                 int32_t count, shoal_dtype dtype, struct shoali_str *out);
 
 /* What a model wants of a folder. */
 struct shoali_weight_want {
@@ -93,6 +103,14 @@ SHOAL_CHECKED shoal_status shoali_weight_match(const struct shoali_weight_folder
 SHOAL_CHECKED shoal_status shoali_weight_compare_tied(struct shoali_weight_folder *folder,
                                                       const struct shoali_weight_want *want,
                                                       const int32_t *found);
+/* ---- two folders (weight_diff.c) ------------------------------------------------------------- */
+
+/* Whether PATH is a folder of weights, or a checkpoint of another program. */
+bool shoali_weight_folder_probe(const char *path);
+/* Compares the weights of two folders as fp32, of which each may also be a checkpoint of ours. */
+SHOAL_CHECKED shoal_status shoali_weight_diff(const char *const paths[2], struct shoali_str *out,
+                                              bool *equal);
+
 /* ---- writing -------------------------------------------------------------------------------- */
 
 /* A folder that is written beside its place, OUT.partial, and moved there when it is whole. */

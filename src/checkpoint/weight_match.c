@@ -6,21 +6,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LISTED_MAX = 8 /* tensors in one sentence */, NAME_BYTES = 512 };
+/* Tensors in one sentence; of another shape few say it, for one option changes most. */
+enum { LISTED_MAX = 8, MISFITS_MAX = 2, NAME_BYTES = 512 };
 
 void shoali_checkpoint_wrong_add(struct shoali_checkpoint_wrong *wrong, const char *what,
                                  const char *name, const char *detail)
 {
-    if (wrong->count++ < LISTED_MAX)
-        shoali_str_append(&wrong->text, "%s%s `%s`%s", wrong->count > 1 ? ", " : "", what, name,
-                          detail);
+    wrong->count++;
+    if (wrong->listed == LISTED_MAX || (*detail && wrong->misfits > MISFITS_MAX))
+        return;
+    shoali_str_append(&wrong->text, "%s%s `%s`%s", wrong->listed++ > 0 ? ", " : "", what, name,
+                      detail);
 }
 
 const char *shoali_checkpoint_wrong_text(struct shoali_checkpoint_wrong *wrong)
 {
-    if (wrong->count > LISTED_MAX)
-        shoali_str_append(&wrong->text, " and %d more", wrong->count - LISTED_MAX);
-    wrong->count = 0;
+    if (wrong->count > wrong->listed)
+        shoali_str_append(&wrong->text, " and %d more", wrong->count - wrong->listed);
+    wrong->count = wrong->listed = 0;
     return shoali_str_get(&wrong->text);
 }
 
@@ -31,13 +34,14 @@ struct spelling {
     const char *ours, *theirs;
 };
 static const struct spelling spellings[] = {
-    {"", ""},        {"transformer.", ""}, {"model.", ""},       {"bert.", ""},
+    {"", ""},        {"transformer.", ""}, {"model.", ""},       {"bert.", ""},  {"gpt_neox.", ""},
     {"", "module."}, {"", "_orig_mod."},   {"", "transformer."}, {"", "model."},
 };
 enum { SPELLINGS = sizeof spellings / sizeof spellings[0] };
 
-/* Old files of TensorFlow's norms. */
+/* Old files of TensorFlow's norms; the output matrix of GPT-NeoX, which has two names. */
 static const struct spelling endings[] = {
+    {"embed_out.weight", "lm_head.weight"},
     {"LayerNorm.weight", "LayerNorm.gamma"},
     {"LayerNorm.bias", "LayerNorm.beta"},
 };
@@ -107,12 +111,20 @@ static const struct spelling *choose_spelling(const struct shoali_weight_folder 
 
 /* ---- what is passed over -------------------------------------------------------------------- */
 
-bool shoali_weight_is_buffer(const char *name)
+/* Whether a name that no model asks for is passed over. */
+static bool is_buffer(const char *name)
 {
     static const char *const ends[] = {
-        ".attn.bias",     ".attn.masked_bias",        "rotary_emb.inv_freq",
-        "position_ids",   "rotary_emb.cos_cached",    "rotary_emb.sin_cached",
-        "token_type_ids", "predictions.decoder.bias",
+        ".attn.bias",
+        ".attn.masked_bias",
+        ".attention.bias",
+        ".attention.masked_bias",
+        "rotary_emb.inv_freq",
+        "position_ids",
+        "rotary_emb.cos_cached",
+        "rotary_emb.sin_cached",
+        "token_type_ids",
+        "predictions.decoder.bias",
     };
     /* heads that a model may do without */
     static const char *const heads[] = {"pooler.dense.", "cls.seq_relationship."};
@@ -181,8 +193,7 @@ static void list_extra(const struct shoali_weight_folder *folder,
                        const bool *used, struct shoali_checkpoint_wrong *wrong)
 {
     for (int32_t i = 0; i < folder->tensor_count; i++)
-        if (!used[i] && !shoali_weight_is_buffer(folder->tensor[i].weight->name) &&
-            !is_tied(folder, want, as, i))
+        if (!used[i] && !is_buffer(folder->tensor[i].weight->name) && !is_tied(folder, want, as, i))
             shoali_checkpoint_wrong_add(wrong, "extra", folder->tensor[i].weight->name, "");
 }
 
@@ -206,10 +217,10 @@ shoal_status shoali_weight_match(const struct shoali_weight_folder *folder,
     const bool any = wrong.count > 0;
     const char *text = shoali_checkpoint_wrong_text(&wrong);
     if (any && (!want->not_strict || !fits))
-        status = SHOAL_FAIL(SHOAL_EINVAL, "the weights in %s are not those of this model: %s",
+        status = SHOAL_FAIL(SHOAL_EINVAL, "the weights in %s do not match this model: %s",
                             folder->dir, text);
     else if (any && !want->quiet)
-        SHOALI_WARN("checkpoint", "the weights in %s are not quite those of this model: %s",
+        SHOALI_WARN("checkpoint", "the weights in %s do not fully match this model: %s",
                     folder->dir, text);
     shoali_str_fini(&wrong.text);
     shoali_free(used);
@@ -245,8 +256,8 @@ static shoal_status compare_two(struct shoali_weight_folder *folder, int32_t a, 
     }
     if (!equal)
         status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "%s: `%s` and `%s` differ, but config.json says that they are one: set "
-                            "tie_word_embeddings to false there, or remove one of both",
+                            "%s: `%s` and `%s` differ, but config.json says that they are tied: "
+                            "set tie_word_embeddings to false there, or remove one of the two",
                             folder->dir, x->weight->name, y->weight->name);
 done:
     return status;

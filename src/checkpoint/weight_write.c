@@ -55,15 +55,13 @@ shoal_status shoali_weight_output_begin(struct shoali_weight_output *output, con
     if (!output->final || !output->partial)
         return SHOAL_ENOMEM;
     if (length == 0)
-        return SHOAL_FAIL(SHOAL_EINVAL, "the folder to write names nothing: it is empty");
+        return SHOAL_FAIL(SHOAL_EINVAL, "the name of the folder to write is empty");
     if (lstat(output->final, &info) == 0 && rmdir(output->final) != 0)
-        return SHOAL_FAIL(SHOAL_EINVAL, "%s is there already: name a folder that does not exist",
-                          output->final);
+        return SHOAL_FAIL(SHOAL_EINVAL, "%s exists: name a folder that does not", output->final);
     const bool died = lstat(output->partial, &info) == 0;
     if (died && !shoali_checkpoint_only_ours(output->partial))
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "%s is there, and holds other things than what is written there: move it "
-                          "away",
+                          "%s exists and holds other files than a converted model: move it away",
                           output->partial);
     if (died)
         SHOAL_TRY(status, shoali_checkpoint_remove_dir(output->partial), done);

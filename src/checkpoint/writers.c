@@ -1,6 +1,6 @@
-/* Which rank writes which chunk. With at least as many chunks as ranks each has a run of neighbours;
- * with fewer they are dealt out one by one, going on where the kind before ended, so that small kinds
- * are not all rank 0's. */
+/* Which rank writes which chunk. With at least as many chunks as ranks each has a run of
+ * neighbours; with fewer they are dealt out one by one, going on where the kind before ended, so
+ * that small kinds are not all rank 0's. */
 #include "checkpoint/checkpoint_internal.h"
 
 void shoali_checkpoint_number_chunks(struct shoali_checkpoint_run *run)

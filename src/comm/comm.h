@@ -29,8 +29,8 @@
  *
  * Order of a sum: ranks 0..N-1 in order per element (ops reduce_sources), N slices by elements in
  * multiples of 64 bytes; so every backend gives the same bits. SHOAL_SUM_TREE adds neighbours, then
- * neighbours of those sums: what a rank that has a whole subtree itself can join before (exact sums of
- * tensor parallelism, autograd/tensor_parallel.h).
+ * neighbours of those sums: what a rank that has a whole subtree itself can join before (exact sums
+ * of tensor parallelism, autograd/tensor_parallel.h).
  *
  * Posts on a device's stream. shoali_comm_post_on puts a collective into a stream, after the
  * stream's earlier work and before its later work, and returns: the host waits for neither the
@@ -46,7 +46,8 @@
  *              the stream.
  *
  *   ORDER. The order of posts is that of the calls, whatever streams they name: a task begins when
- *   the group's earlier ones are over, and a call that the host makes itself (a post of host memory,
+ *   the group's earlier ones are over, and a call that the host makes itself (a post of host
+ * memory,
  *   split, alloc, destroy) first waits for those in streams. So wrappers and backends see one post
  *   after the other, and a group needs no lock. Only a request of the host that is not over has to
  *   be waited for before a post on a stream: the group would be used by two threads.
@@ -58,16 +59,17 @@
  * until shoali_comm_pending_wait makes it wait for that event.
  *
  * Asynchronous requests: posting may complete at once; a request that needs others makes progress
- * in test/wait of the same rank. The order of posts on a group is the order of execution.
+ * in test/wait of the same rank. The order of posts on a group is the order of execution (queue.h).
  * Outstanding requests per group: up to 16.
  *
  * comm/bootstrap is a key-value store {put, get, wait, abort} over threads, a file system or TCP
  * (rank 0 or the launcher listens on MASTER_PORT); it carries names of segments, addresses of ranks
- * (O(log N) messages of each: shoali_store_exchange), verdicts, and nothing large. Only who knows the
- * job's secret is heard there (docs/SECURITY.md).
+ * (O(log N) messages of each: shoali_store_exchange), verdicts, and nothing large. Only who knows
+ * the job's secret is accepted there (docs/SECURITY.md).
  *
- * Each rank of processes has a board (base/board.h, board_file.h), where wrap/record says which collective
- * it has come to and how long it has waited; the launcher and `shoal top` read it.
+ * Each rank of processes has a status page (base/status_page.h, board_file.h), where wrap/record
+ * says which collective it has come to and how long it has waited; the launcher and `shoal top`
+ * read it.
  *
  * A failing rank calls shoal_comm_abort: its sentence is stored in the control segment (or world),
  * all waits return SHOAL_EPEER "rank 2 failed: SENTENCE". A killed rank is noticed by its pid
@@ -145,6 +147,11 @@ struct shoali_post {
     shoal_status (*agree)(const struct shoali_seat *seats, int32_t count);
 };
 
+static inline bool shoali_post_is_message(const struct shoali_post *post)
+{
+    return post->kind == SHOALI_SEND || post->kind == SHOALI_RECV;
+}
+
 struct shoali_split_args {
     const char *here;
     int32_t color, key;
@@ -153,8 +160,8 @@ struct shoali_split_args {
     int32_t expected;
 };
 
-/* The ranks that chose `color`, by (key, rank); their number. choices: of each rank `stride` numbers,
- * of which the first is its color and the second its key. */
+/* The ranks that chose `color`, by (key, rank); their number. choices: of each rank `stride`
+ * numbers, of which the first is its color and the second its key. */
 int32_t shoali_split_members(const int32_t *choices, int32_t stride, int32_t ranks, int32_t color,
                              int32_t *members);
 
@@ -213,9 +220,9 @@ struct shoali_comm_ops {
 extern const struct shoali_comm_ops shoali_comm_self, shoali_comm_thread, shoali_comm_shm,
     shoali_comm_mpi, shoali_comm_ucx;
 const struct shoali_comm_ops *const *shoali_comm_all(void); /* NULL-terminated */
-/* What connects the ranks of a job when nobody says: SHOAL_COMM, else shm when all of them are on this
- * machine as far as is known, else mpi for those of mpirun or srun and ucx for others; self for one
- * rank. */
+/* What connects the ranks of a job when nobody says: SHOAL_COMM, else shm when all of them are on
+ * this machine as far as is known, else mpi for those of mpirun or srun and ucx for others; self
+ * for one rank. */
 const char *shoali_comm_default_backend(const struct shoali_started *job);
 /* A group for plans: this rank alone of `ranks`; what it posts is counted and goes nowhere. Posts
  * on streams need the pinned memory that those of `like` would; NULL: of processes. */
@@ -238,16 +245,16 @@ struct shoali_comm_counters {
     int64_t between_hosts[SHOALI_COLLECTIVE_COUNT];
 };
 void shoali_comm_get_counters(const shoal_group *group, struct shoali_comm_counters *counters);
-/* Adds a group's, when its posts on streams are over, but for `split_count` and `between_hosts`. NULL has
- * none. */
+/* Adds a group's, when its posts on streams are over, but for `split_count` and `between_hosts`.
+ * NULL has none. */
 SHOAL_CHECKED shoal_status shoali_comm_add_counters(shoal_group *group,
                                                     struct shoali_comm_counters *sum);
-/* Times the collectives of this group and of those that are split from it from now on (comms_log.h);
- * NULL: no longer. The log outlives the groups. */
+/* Times the collectives of this group and of those that are split from it from now on
+ * (comms_log.h); NULL: no longer. The log outlives the groups. */
 struct shoali_comms_log;
 void shoali_comm_set_log(shoal_group *group, struct shoali_comms_log *log);
-/* How many ranks of the group each host has, when there are several hosts, all have equally many and
- * they follow each other: rank r is on host r / that. Else 0. The same on all ranks. */
+/* How many ranks of the group each host has, when there are several hosts, all have equally many
+ * and they follow each other: rank r is on host r / that. Else 0. The same on all ranks. */
 int32_t shoali_comm_ranks_per_host(const shoal_group *group);
 /* Does `between_hosts` of its counters say something? The same on all ranks. */
 bool shoali_comm_has_hosts(const shoal_group *group);
@@ -256,8 +263,8 @@ int64_t shoali_comm_control_bytes(int32_t ranks);
 const char *shoali_collective_name(enum shoali_collective kind);
 /* What a post says of itself, or of the call that it is a step of: count to here. */
 void shoali_post_describe(const struct shoali_post *post, struct shoali_record *record);
-/* SHOAL_EINVAL: the group has `most` requests already. */
-SHOAL_CHECKED shoal_status shoali_post_refuse(const struct shoali_post *post, int32_t most);
+/* "all_reduce of 12 F32 at a.c:10" in a caller's buffer of 256. */
+const char *shoali_record_format(const struct shoali_record *record, char *buffer);
 /* Bytes of `in` that a rank of a group of `ranks` sends and of `out` that it receives. Arguments
  * are checked. */
 size_t shoali_post_in_bytes(const struct shoali_post *post, int32_t ranks);
@@ -267,9 +274,10 @@ size_t shoali_post_out_bytes(const struct shoali_post *post, int32_t ranks);
 SHOAL_CHECKED shoal_status shoali_comm_post(shoal_group *group, const struct shoali_post *post,
                                             shoal_request **request);
 
-/* For measurements (tuning.c): the groups of this world are carried by that algorithm where it can, as if
- * by the table of `shoal tune comm`; NULL: by its own choice again. Each rank calls it between the same
- * collectives. SHOAL_EUNSUPPORTED: the backend has one way only. SHOAL_EINVAL: no such algorithm. */
+/* For measurements (tuning.c): the groups of this world are carried by that algorithm where it can,
+ * as if by the table of `shoal tune comm`; NULL: by its own choice again. Each rank calls it
+ * between the same collectives. SHOAL_EUNSUPPORTED: the backend has one way only. SHOAL_EINVAL: no
+ * such algorithm. */
 SHOAL_CHECKED shoal_status shoali_comm_force(shoal_group *group, const char *algorithm);
 /* Could it carry this post? "direct" can everything; NULL beyond the last. */
 const char *shoali_comm_algorithm(int32_t index);
@@ -281,8 +289,8 @@ const char *shoali_comm_transport(const shoal_group *group);
 SHOAL_CHECKED shoal_status shoali_comm_split(shoal_group *parent,
                                              const struct shoali_split_args *args,
                                              shoal_group **group);
-/* This rank's name in its world, for messages of every rank: "tp 1, pp 0", at most 48 characters. Not
- * collective; before the world is used by a second thread. */
+/* This rank's name in its world, for messages of every rank: "tp 1, pp 0", at most 48 characters.
+ * Not collective; before the world is used by a second thread. */
 void shoali_comm_set_name(shoal_group *group, const char *name);
 /* Says that the group belongs to a communication thread beside the rank's computing one. */
 void shoali_comm_second_thread(shoal_group *group);

@@ -1,5 +1,7 @@
 #include "comm/comms_log.h"
 
+#include "base/plain.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,8 +99,9 @@ int64_t shoali_comms_bytes(const struct shoali_post *post, int32_t ranks)
     return post->count * (int64_t)shoal_dtype_bytes(post->dtype);
 }
 
-void shoali_comms_bandwidth(const struct shoali_comms_call *call, double milliseconds,
-                            double *algbw, double *busbw)
+/* Gbit/s. */
+static void bandwidth_of(const struct shoali_comms_call *call, double milliseconds, double *algbw,
+                         double *busbw)
 {
     const double n = call->ranks, most = (n - 1) / n;
     const double rate = milliseconds > 0 ? (double)call->bytes / milliseconds * 8 / 1e6 : 0;
@@ -123,7 +126,8 @@ void shoali_comms_bandwidth(const struct shoali_comms_call *call, double millise
     }
 }
 
-const char *shoali_comms_format_bytes(int64_t bytes, char text[32])
+/* "0B", "1.5 KB": DeepSpeed's way to write S. */
+static const char *format_bytes(int64_t bytes, char text[32])
 {
     static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB"};
     double value = (double)bytes;
@@ -133,8 +137,9 @@ const char *shoali_comms_format_bytes(int64_t bytes, char text[32])
     if (bytes == 0)
         snprintf(text, 32, "0B");
     else /* two decimals that say nothing are left out, as Python's round leaves them */
-        snprintf(text, 32, value * 10 == (double)(int64_t)(value * 10) ? "%.1f %s" : "%.2f %s",
-                 value, units[unit]);
+        shoali_snprintf(text, 32,
+                        value * 10 == (double)(int64_t)(value * 10) ? "%.1f %s" : "%.2f %s", value,
+                        units[unit]);
     return text;
 }
 
@@ -144,12 +149,11 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double shoali_comms_trimmed_mean(double *values, int64_t count)
+/* The mean without floor(count / 10) values of each end; sorts them. */
+static double trimmed_mean(double *values, int64_t count)
 {
     const int64_t cut = count / 10;
     double sum = 0;
-    if (count == 0)
-        return 0;
     qsort(values, (size_t)count, sizeof values[0], compare);
     for (int64_t i = cut; i < count - cut; i++)
         sum += values[i];
@@ -208,13 +212,13 @@ void shoali_comms_log_add(struct shoali_comms_log *log, const struct shoali_comm
     pthread_mutex_unlock(&log->lock);
     if (!log->args.verbose)
         return;
-    shoali_comms_bandwidth(call, ms, &algbw, &busbw);
+    bandwidth_of(call, ms, &algbw, &busbw);
     SHOALI_INFO("comm",
                 "comm op: %s%s%s | time (ms): %.2f | msg size: %s | algbw (Gbps): %.2f | "
                 "busbw (Gbps): %.2f",
                 name_of(call->kind), log->args.debug ? " | at: " : "",
-                log->args.debug ? call->here : "", ms, shoali_comms_format_bytes(call->bytes, size),
-                algbw, busbw);
+                log->args.debug ? call->here : "", ms, format_bytes(call->bytes, size), algbw,
+                busbw);
 }
 
 /* ---- tables --------------------------------------------------------------------------------- */
@@ -235,8 +239,8 @@ static double mean_of(const struct row *row)
     double mean = row->count ? row->sum_ms / (double)row->count : 0;
     for (int64_t i = 0; values && i < row->kept; i++)
         values[i] = row->ms[i];
-    if (values && row->kept == row->count)
-        mean = shoali_comms_trimmed_mean(values, row->kept);
+    if (values && row->kept > 0 && row->kept == row->count)
+        mean = trimmed_mean(values, row->kept);
     free(values);
     return mean;
 }
@@ -251,12 +255,12 @@ static void print_rows(const struct shoali_comms_log *log, struct shoali_str *te
         const struct row *row = &log->row[i];
         double algbw, busbw;
         const double mean = mean_of(row);
-        shoali_comms_bandwidth(&row->call, mean, &algbw, &busbw);
+        bandwidth_of(&row->call, mean, &algbw, &busbw);
         if (i == 0 || row->call.kind != log->row[i - 1].call.kind)
             shoali_str_append(text, "%s\n", name_of(row->call.kind));
         shoali_str_append(text, "%-20s%-20s%-20lld%-20.2f%-20.2f%-20.2f%-20.2f\n", "",
-                          shoali_comms_format_bytes(row->call.bytes, size), (long long)row->count,
-                          row->sum_ms, mean, algbw, busbw);
+                          format_bytes(row->call.bytes, size), (long long)row->count, row->sum_ms,
+                          mean, algbw, busbw);
     }
 }
 
@@ -313,8 +317,8 @@ static shoal_status print_straggler(const struct shoali_comms_log *log, shoal_gr
         if (i == 0 || row->call.kind != log->row[i - 1].call.kind)
             shoali_str_append(text, "%s\n", name_of(row->call.kind));
         shoali_str_append(text, "%-20s%-20s%-20lld%-20.2f%-20.2f%-20.2f%-20.2f\n", "",
-                          shoali_comms_format_bytes(row->call.bytes, size), (long long)row->count,
-                          sum, total - sum, sum / n, (total - sum) / n);
+                          format_bytes(row->call.bytes, size), (long long)row->count, sum,
+                          total - sum, sum / n, (total - sum) / n);
     }
 done:
     return status;

@@ -1,8 +1,8 @@
 /* comms_log - how long the collectives of a rank took, by operation and size of the message.
  *
- * The table is DeepSpeed's (comms_logger, log_summary): a row per (operation, message size) with the
- * number of calls, the sum of their latencies, and means without the tenth of the calls that were
- * fastest and the tenth that were slowest. With S bytes, t milliseconds, n ranks:
+ * The table is DeepSpeed's (comms_logger, log_summary): a row per (operation, message size) with
+ * the number of calls, the sum of their latencies, and means without the tenth of the calls that
+ * were fastest and the tenth that were slowest. With S bytes, t milliseconds, n ranks:
  *
  *                                        algbw       busbw
  *   all_to_all(_v)                       S / t       S / t * (n-1) / n
@@ -10,12 +10,13 @@
  *   all_reduce                           2 S / t     S / t * 2 (n-1) / n
  *   broadcast, send, recv, barrier, ...  S / t       S / t
  *
- * both times 8 / 1e6, which is Gbit/s. S is one rank's block of all_gather and reduce_scatter, else the
- * whole. n is the number of ranks of the group that met; DeepSpeed takes the world's. A latency runs
- * from the post to the moment when the rank has what it posted for: nothing is made synchronous.
+ * both times 8 / 1e6, which is Gbit/s. S is one rank's block of all_gather and reduce_scatter, else
+ * the whole. n is the number of ranks of the group that met; DeepSpeed takes the world's. A latency
+ * runs from the post to the moment when the rank has what it posted for: nothing is made
+ * synchronous.
  *
- * The straggler effect: a rank that comes late sees a short call, those that wait for it a long one.
- * The minimum over ranks of a call is what communication itself took; the rest was waiting.
+ * The straggler effect: a rank that comes late sees a short call, those that wait for it a long
+ * one. The minimum over ranks of a call is what communication itself took; the rest was waiting.
  */
 #ifndef SHOALI_COMMS_LOG_H
 #define SHOALI_COMMS_LOG_H
@@ -45,13 +46,6 @@ void shoali_comms_log_add(struct shoali_comms_log *log, const struct shoali_comm
 
 /* S of a post. */
 int64_t shoali_comms_bytes(const struct shoali_post *post, int32_t ranks);
-/* Gbit/s. */
-void shoali_comms_bandwidth(const struct shoali_comms_call *call, double milliseconds,
-                            double *algbw, double *busbw);
-/* "0B", "1.5 KB": DeepSpeed's way to write S. */
-const char *shoali_comms_format_bytes(int64_t bytes, char text[32]);
-/* The mean without floor(count / 10) values of each end; sorts them. 0 for none. */
-double shoali_comms_trimmed_mean(double *values, int64_t count);
 
 /* The tables. `group` (may be NULL) adds the one of the straggler effect, and is collective then:
  * the ranks must have made the same calls, else it is left out. NULL: no memory. */

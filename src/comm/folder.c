@@ -6,9 +6,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+bool shoali_folder_is_memory(void)
+{
+    const int kept = errno; /* callers name the folder in messages of other failures */
+    const bool usable = access(SHOALI_FOLDER_MEMORY, W_OK | X_OK) == 0;
+    errno = kept;
+    return usable;
+}
+
+const char *shoali_folder_root(void)
+{
+    return shoali_folder_is_memory() ? SHOALI_FOLDER_MEMORY : "/tmp";
+}
+
 const char *shoali_folder_path(char path[SHOALI_FOLDER_BYTES])
 {
-    snprintf(path, SHOALI_FOLDER_BYTES, SHOALI_FOLDER_ROOT "/shoal-%u", (unsigned)geteuid());
+    snprintf(path, SHOALI_FOLDER_BYTES, "%s/shoal-%u", shoali_folder_root(), (unsigned)geteuid());
     return path;
 }
 

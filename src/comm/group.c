@@ -1,6 +1,7 @@
 /* The public collectives: check the arguments, post to the stack, hand out requests. */
 #include "comm/group.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const char *shoali_collective_name(enum shoali_collective kind)
@@ -14,8 +15,7 @@ const char *shoali_collective_name(enum shoali_collective kind)
 /* Keeps the last parts of long paths: "src/engine/engine.c:120". */
 static void copy_here(char *to, const char *here)
 {
-    const size_t length = strlen(here);
-    const char *from = length < SHOALI_HERE_BYTES ? here : here + length - SHOALI_HERE_BYTES + 1;
+    const char *from = shoali_here_end(here, SHOALI_HERE_BYTES);
     memmove(to, from, strlen(from) + 1);
 }
 
@@ -31,13 +31,16 @@ void shoali_post_describe(const struct shoali_post *post, struct shoali_record *
     copy_here(record->here, call ? call->here : post->here);
 }
 
-shoal_status shoali_post_refuse(const struct shoali_post *post, int32_t most)
+const char *shoali_record_format(const struct shoali_record *record, char *buffer)
 {
-    return SHOAL_FAIL(
-        SHOAL_EINVAL,
-        "a group has at most %d outstanding requests: wait for earlier ones before %s "
-        "at %s",
-        (int)most, shoali_collective_name(post->kind), post->here);
+    const enum shoali_collective kind = (enum shoali_collective)record->kind;
+    const char *name = shoali_collective_name(kind);
+    if (kind == SHOALI_BARRIER || kind == SHOALI_SPLIT || kind == SHOALI_ALL_TO_ALL_V)
+        snprintf(buffer, 256, "%s at %s", name, record->here);
+    else
+        snprintf(buffer, 256, "%s of %lld %s at %s", name, (long long)record->count,
+                 shoal_dtype_name((shoal_dtype)record->dtype), record->here);
+    return buffer;
 }
 
 int32_t shoali_split_members(const int32_t *choices, int32_t stride, int32_t ranks, int32_t color,
@@ -243,74 +246,60 @@ shoal_status shoal_request_wait(shoal_request **request)
     return own->group->ops->wait(own->group->object, own->inner);
 }
 
+/* Of what most calls have: peer and counts stay 0 in those that have none. */
+static shoal_status post(enum shoali_collective kind, const char *here, shoal_group *group,
+                         const void *in, void *out, int64_t count, shoal_dtype dtype, int32_t peer,
+                         shoal_request **request)
+{
+    const struct shoali_post args = {.kind = kind,
+                                     .here = here,
+                                     .in = in,
+                                     .out = out,
+                                     .count = count,
+                                     .dtype = dtype,
+                                     .peer = peer};
+    return shoali_comm_post(group, &args, request);
+}
+
+static shoal_status post_sum(enum shoali_collective kind, const char *here, shoal_group *group,
+                             const void *in, void *out, int64_t count, shoal_dtype dtype,
+                             shoal_reduce op, shoal_request **request)
+{
+    const struct shoali_post args = {
+        .kind = kind, .here = here, .in = in, .out = out, .count = count, .dtype = dtype, .op = op};
+    return shoali_comm_post(group, &args, request);
+}
+
 shoal_status shoal_all_reduce_at(const char *here, shoal_group *group, const void *in, void *out,
                                  int64_t count, shoal_dtype dtype, shoal_reduce op,
                                  shoal_request **request)
 {
-    return shoali_comm_post(group,
-                            &(struct shoali_post){.kind = SHOALI_ALL_REDUCE,
-                                                  .here = here,
-                                                  .in = in,
-                                                  .out = out,
-                                                  .count = count,
-                                                  .dtype = dtype,
-                                                  .op = op},
-                            request);
+    return post_sum(SHOALI_ALL_REDUCE, here, group, in, out, count, dtype, op, request);
 }
 
 shoal_status shoal_reduce_scatter_at(const char *here, shoal_group *group, const void *in,
                                      void *out, int64_t count, shoal_dtype dtype, shoal_reduce op,
                                      shoal_request **request)
 {
-    return shoali_comm_post(group,
-                            &(struct shoali_post){.kind = SHOALI_REDUCE_SCATTER,
-                                                  .here = here,
-                                                  .in = in,
-                                                  .out = out,
-                                                  .count = count,
-                                                  .dtype = dtype,
-                                                  .op = op},
-                            request);
+    return post_sum(SHOALI_REDUCE_SCATTER, here, group, in, out, count, dtype, op, request);
 }
 
 shoal_status shoal_all_gather_at(const char *here, shoal_group *group, const void *in, void *out,
                                  int64_t count, shoal_dtype dtype, shoal_request **request)
 {
-    return shoali_comm_post(group,
-                            &(struct shoali_post){.kind = SHOALI_ALL_GATHER,
-                                                  .here = here,
-                                                  .in = in,
-                                                  .out = out,
-                                                  .count = count,
-                                                  .dtype = dtype},
-                            request);
+    return post(SHOALI_ALL_GATHER, here, group, in, out, count, dtype, 0, request);
 }
 
 shoal_status shoal_broadcast_at(const char *here, shoal_group *group, void *data, int64_t count,
                                 shoal_dtype dtype, int32_t root, shoal_request **request)
 {
-    return shoali_comm_post(group,
-                            &(struct shoali_post){.kind = SHOALI_BROADCAST,
-                                                  .here = here,
-                                                  .in = data,
-                                                  .out = data,
-                                                  .count = count,
-                                                  .dtype = dtype,
-                                                  .peer = root},
-                            request);
+    return post(SHOALI_BROADCAST, here, group, data, data, count, dtype, root, request);
 }
 
 shoal_status shoal_all_to_all_at(const char *here, shoal_group *group, const void *in, void *out,
                                  int64_t count, shoal_dtype dtype, shoal_request **request)
 {
-    return shoali_comm_post(group,
-                            &(struct shoali_post){.kind = SHOALI_ALL_TO_ALL,
-                                                  .here = here,
-                                                  .in = in,
-                                                  .out = out,
-                                                  .count = count,
-                                                  .dtype = dtype},
-                            request);
+    return post(SHOALI_ALL_TO_ALL, here, group, in, out, count, dtype, 0, request);
 }
 
 shoal_status shoal_all_to_all_v_at(const char *here, shoal_group *group, const void *in,
@@ -318,46 +307,29 @@ shoal_status shoal_all_to_all_v_at(const char *here, shoal_group *group, const v
                                    const int64_t *recv_counts, shoal_dtype dtype,
                                    shoal_request **request)
 {
-    return shoali_comm_post(group,
-                            &(struct shoali_post){.kind = SHOALI_ALL_TO_ALL_V,
-                                                  .here = here,
-                                                  .in = in,
-                                                  .out = out,
-                                                  .dtype = dtype,
-                                                  .send_counts = send_counts,
-                                                  .recv_counts = recv_counts},
-                            request);
+    const struct shoali_post args = {.kind = SHOALI_ALL_TO_ALL_V,
+                                     .here = here,
+                                     .in = in,
+                                     .out = out,
+                                     .dtype = dtype,
+                                     .send_counts = send_counts,
+                                     .recv_counts = recv_counts};
+    return shoali_comm_post(group, &args, request);
 }
 
 shoal_status shoal_send_at(const char *here, shoal_group *group, const void *data, int64_t count,
                            shoal_dtype dtype, int32_t to, shoal_request **request)
 {
-    return shoali_comm_post(group,
-                            &(struct shoali_post){.kind = SHOALI_SEND,
-                                                  .here = here,
-                                                  .in = data,
-                                                  .count = count,
-                                                  .dtype = dtype,
-                                                  .peer = to},
-                            request);
+    return post(SHOALI_SEND, here, group, data, NULL, count, dtype, to, request);
 }
 
 shoal_status shoal_recv_at(const char *here, shoal_group *group, void *data, int64_t count,
                            shoal_dtype dtype, int32_t from, shoal_request **request)
 {
-    return shoali_comm_post(group,
-                            &(struct shoali_post){.kind = SHOALI_RECV,
-                                                  .here = here,
-                                                  .out = data,
-                                                  .count = count,
-                                                  .dtype = dtype,
-                                                  .peer = from},
-                            request);
+    return post(SHOALI_RECV, here, group, NULL, data, count, dtype, from, request);
 }
 
 shoal_status shoal_barrier_at(const char *here, shoal_group *group)
 {
-    return shoali_comm_post(
-        group, &(struct shoali_post){.kind = SHOALI_BARRIER, .here = here, .dtype = SHOAL_U8},
-        NULL);
+    return post(SHOALI_BARRIER, here, group, NULL, NULL, 0, SHOAL_U8, 0, NULL);
 }

@@ -32,13 +32,9 @@ struct shoal_group {
     _Atomic uint64_t over;
     struct shoali_device_stream *stream;
     struct shoali_launcher_watch *watch; /* NULL: none; only the world has one */
-    struct shoali_board *board;          /* the same */
+    struct shoali_status_page *page;     /* the same */
 };
 
-/* Takes `object` over, on failure too. */
-SHOAL_CHECKED shoal_status shoali_group_make(const struct shoali_comm_ops *ops, void *object,
-                                             const struct shoali_comm_ops *backend,
-                                             shoal_group **group);
 /* What is wrong with the arguments, if anything. */
 SHOAL_CHECKED shoal_status shoali_group_check(const struct shoal_group *group,
                                               const struct shoali_post *post);

@@ -1,10 +1,10 @@
 /* Joining and leaving the world, groups of groups, shared memory. */
 #include "comm/algorithms/slots.h"
-#include "comm/board_file.h"
 #include "comm/group.h"
 #include "comm/hierarchical/hierarchical.h"
 #include "comm/launcher_watch.h"
 #include "comm/mpi/mpi.h"
+#include "comm/status_page_file.h"
 #include "comm/wrap/wrap.h"
 #include "shoal/mpi.h"
 
@@ -133,7 +133,8 @@ done:
     return status;
 }
 
-shoal_status shoali_group_make(const struct shoali_comm_ops *ops, void *object,
+/* Takes `object` over, on failure too. */
+static shoal_status make_group(const struct shoali_comm_ops *ops, void *object,
                                const struct shoali_comm_ops *backend, shoal_group **out)
 {
     struct shoal_group *group = shoali_calloc(1, sizeof(*group), "a group");
@@ -152,10 +153,10 @@ shoal_status shoali_group_make(const struct shoali_comm_ops *ops, void *object,
     return SHOAL_OK;
 }
 
-/* Ranks of several hosts become a hierarchy, unless SHOAL_HIERARCHICAL=0 says that they do not; those
- * of one machine do where hosts are pretended, and where MPI brought them here: a program that hands
- * its communicator over has not chosen how messages go, and an MPI moves within a machine by copies
- * what ranks here read in place. `*object` belongs to `*backend`, on failure to
+/* Ranks of several hosts become a hierarchy, unless SHOAL_HIERARCHICAL=0 says that they do not;
+ * those of one machine do where hosts are pretended, and where MPI brought them here: a program
+ * that hands its communicator over has not chosen how messages go, and an MPI moves within a
+ * machine by copies what ranks here read in place. `*object` belongs to `*backend`, on failure to
  * nobody. */
 static shoal_status divide(struct shoal_thread_world *threads, double timeout_s,
                            const struct shoali_comm_ops **backend, void **object)
@@ -192,7 +193,7 @@ static shoal_status wrap(const struct shoali_comm_ops *backend, void *object, bo
         SHOAL_TRY(status, shoali_wrap_create(wrappers[i], ops, object, &object), done);
         ops = wrappers[i];
     }
-    SHOAL_TRY(status, shoali_group_make(ops, object, backend, group), done);
+    SHOAL_TRY(status, make_group(ops, object, backend, group), done);
 done:
     return status;
 }
@@ -215,43 +216,44 @@ done:
 }
 
 /* A launcher reads what a rank that failed has said. */
-static void close_board(struct shoali_board *board)
+static void close_page(struct shoali_status_page *page)
 {
     const char *launcher = getenv(SHOALI_LAUNCHER_VARIABLE);
-    shoali_board_close(board, board && atomic_load(&board->failure) != 0 && launcher && *launcher);
+    shoali_status_page_close(page,
+                             page && atomic_load(&page->failure) != 0 && launcher && *launcher);
 }
 
-shoal_status shoal_comm_init_sized(const shoal_comm_args *given, size_t given_size,
-                                   shoal_group **group)
+shoal_status shoal_comm_init(const shoal_comm_args *given, shoal_group **group)
 {
     const struct shoali_comm_ops *backend = NULL;
     struct shoali_launcher_watch *watch = NULL;
-    struct shoali_board *board = NULL;
+    struct shoali_status_page *page = NULL;
     shoal_comm_args args = {0};
     void *object = NULL;
     shoal_status status = SHOAL_OK;
     *group = NULL;
-    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_comm_args, no_check, given, given_size, &args), done);
+    if (given)
+        args = *given;
     SHOAL_TRY(status, resolve(&args), done);
     SHOAL_TRY(status, find_backend(args.backend, &backend), done);
     shoali_context_get()->rank = args.rank;
     shoali_context_get()->world = args.world_size;
     SHOAL_TRY(status, shoali_launcher_watch_create(&args, &watch), done);
     if (!args.threads)
-        board = shoali_board_open(args.rank, args.world_size);
+        page = shoali_status_page_open(args.rank, args.world_size);
     SHOAL_TRY(status, backend->create(&args, &object), done);
     SHOAL_TRY(status, divide(args.threads, args.timeout_s, &backend, &object), done);
     SHOAL_TRY(status, wrap(backend, object, args.no_check, group), done);
     (*group)->watch = watch;
     watch = NULL;
-    if (board)
-        shoali_words_put(board->backend, SHOALI_BOARD_WORD_WORDS, backend->name);
-    (*group)->board = board;
-    board = NULL;
+    if (page)
+        shoali_status_page_put_text(page->backend, SHOALI_STATUS_PAGE_WORD_WORDS, backend->name);
+    (*group)->page = page;
+    page = NULL;
 done:
     if (status < 0)
-        shoali_board_fail(board, status, shoal_error_message());
-    close_board(board);
+        shoali_status_page_fail(page, status, shoal_error_message());
+    close_page(page);
     shoali_launcher_watch_destroy(watch);
     return status;
 }
@@ -272,8 +274,7 @@ shoal_status shoali_comm_create_meta(int32_t rank, int32_t ranks, const shoal_gr
     SHOAL_TRY(status, shoali_comm_meta.create(&args, &object), done);
     SHOAL_TRY(status, shoali_wrap_create(&shoali_comm_record, &shoali_comm_meta, object, &object),
               done);
-    SHOAL_TRY(status, shoali_group_make(&shoali_comm_record, object, &shoali_comm_meta, group),
-              done);
+    SHOAL_TRY(status, make_group(&shoali_comm_record, object, &shoali_comm_meta, group), done);
     (*group)->device_memory = like && like->device_memory;
 done:
     return status;
@@ -285,7 +286,7 @@ void shoal_comm_destroy(shoal_group *group)
         return;
     (void)!shoali_comm_settle(group); /* its failure is the device's too */
     group->ops->destroy(group->object);
-    close_board(group->board);
+    close_page(group->page);
     shoali_launcher_watch_destroy(group->watch);
     while (group->block) { /* of which the device is gone */
         struct shoali_comm_block *block = group->block;
@@ -319,7 +320,7 @@ shoal_status shoali_comm_split(shoal_group *parent, const struct shoali_split_ar
     if (status == SHOAL_OK)
         status = parent->ops->split(parent->object, args, &child);
     if (status == SHOAL_OK && child)
-        status = shoali_group_make(parent->ops, child, parent->backend, group);
+        status = make_group(parent->ops, child, parent->backend, group);
     if (*group)
         (*group)->device_memory = parent->device_memory;
     if (status == SHOAL_OK && args->expected > 0)
@@ -352,15 +353,15 @@ void shoal_comm_abort(shoal_group *group, shoal_status status)
     if (status >= 0)
         status = SHOAL_FAIL(SHOAL_EINTERRUPTED, "the run was stopped");
     const char *sentence = shoal_error_message();
-    shoali_board_fail(shoali_board_get(), status, sentence);
+    shoali_status_page_fail(shoali_status_page_get(), status, sentence);
     group->ops->abort(group->object, status, *sentence ? sentence : shoal_status_name(status));
 }
 
 void shoali_comm_set_name(shoal_group *group, const char *name)
 {
-    struct shoali_board *board = shoali_board_get();
-    if (board)
-        shoali_words_put(board->name, SHOALI_BOARD_NAME_WORDS, name);
+    struct shoali_status_page *page = shoali_status_page_get();
+    if (page)
+        shoali_status_page_put_text(page->name, SHOALI_STATUS_PAGE_NAME_WORDS, name);
     if (group->ops->set_name)
         group->ops->set_name(group->object, name);
 }

@@ -1,7 +1,7 @@
 /* launcher_watch - a rank ends itself when the launcher that started its job is gone.
  *
  * `shoal run` has better means to take a job down than its ranks: it does so when one fails, and
- * its guard (launcher/guard.c) when it was killed itself. This is for the time when neither is
+ * its guard (launcher/run/guard.c) when it was killed itself. This is for the time when neither is
  * left, as after the memory ran out or a kill of everything with that name: a rank that was started
  * through a wrapper, so that the kernel does not tie it to the launcher, would wait for the others,
  * or train on for nobody.

@@ -1,18 +1,16 @@
 /* A process that stands for a launcher is killed, and a rank that is no child of it ends. */
+#include "base/test_cmocka.h"
 #include "comm/launcher_watch.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define MILLISECONDS INT64_C(1000000)
 /* The promise is a second; the rest is for a loaded machine. */
@@ -78,7 +76,7 @@ static int start_rank(const char *launcher, bool leaves, int *output)
 static void test_rank_ends_with_its_launcher(void **state)
 {
     (void)state;
-    char name[NAME_BYTES], said[256] = "", expected[256];
+    char name[NAME_BYTES], sent[256] = "", expected[256];
     int output, result = 0;
     int launcher = start_launcher(name);
     int rank = start_rank(name, false, &output);
@@ -88,10 +86,10 @@ static void test_rank_ends_with_its_launcher(void **state)
     assert_true(shoali_now_ns() - begin < GONE_NS);
     assert_true(WIFEXITED(result));
     assert_int_equal(WEXITSTATUS(result), 1);
-    assert_true(read(output, said, sizeof(said) - 1) > 0);
+    assert_true(read(output, sent, sizeof(sent) - 1) > 0);
     snprintf(expected, sizeof(expected),
              "[shoal] rank 0: the launcher (pid %d) is gone; this rank ends, too\n", launcher);
-    assert_string_equal(said, expected);
+    assert_string_equal(sent, expected);
     close(output);
 }
 
@@ -176,6 +174,23 @@ static void test_no_thread(void **state)
     stop_launcher(launcher);
 }
 
+/* Without a descriptor for /proc a process does not know its start, and gives no name. */
+static void test_no_descriptor(void **state)
+{
+    (void)state;
+    char name[NAME_BYTES] = "";
+    struct rlimit limit, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const bool named = shoali_launcher_name(name, sizeof(name));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_false(named);
+    assert_string_equal(name, "");
+    assert_true(shoali_launcher_name(name, sizeof(name)));
+}
+
 int main(void)
 {
     unsetenv("SHOAL_COMM");
@@ -185,6 +200,7 @@ int main(void)
         cmocka_unit_test(test_the_watch_ends_with_the_group),
         cmocka_unit_test(test_variable),
         cmocka_unit_test(test_no_thread),
+        cmocka_unit_test(test_no_descriptor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -215,10 +215,10 @@ shoal_status shoali_comm_post_beside(shoal_group *group, struct shoali_device_st
     while (event < SHOALI_COMM_SIDE_DEPTH && side->taken & 1u << event)
         event++;
     if (event == SHOALI_COMM_SIDE_DEPTH)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "%s at %s: %d posts beside the stream are pending: wait for "
-                          "earlier ones",
-                          shoali_collective_name(post->kind), post->here, SHOALI_COMM_SIDE_DEPTH);
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "%s at %s: %d posts outside the stream are pending: wait for earlier ones",
+            shoali_collective_name(post->kind), post->here, SHOALI_COMM_SIDE_DEPTH);
     SHOAL_TRY(status, make_side(device, side), done);
     SHOAL_TRY(status, shoali_event_record(side->ready, stream), done);
     SHOAL_TRY(status, shoali_stream_wait_event(side->stream, side->ready), done);

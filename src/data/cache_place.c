@@ -1,6 +1,9 @@
 /* Folders of cached files, their lock, and which files are trusted. */
 #include "data/cache_place.h"
 
+#include "base/started.h"
+#include "base/waiting.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -38,10 +41,9 @@ shoal_status shoali_place_failed(enum shoali_place place, const char *folder)
 {
     if (place == SHOALI_PLACE_BESIDE && (errno == EACCES || errno == EPERM || errno == EROFS))
         return SHOAL_END;
-    return SHOAL_FAIL(SHOAL_EIO,
-                      "the tokens of the data cannot be kept in %s: %s; give --data-cache-path "
-                      "another folder",
-                      folder, strerror(errno));
+    return SHOAL_FAIL(
+        SHOAL_EIO, "cannot keep the token cache in %s: %s; give --data-cache-path another folder",
+        folder, strerror(errno));
 }
 
 shoal_status shoali_place_make(enum shoali_place place, const char *folder)
@@ -64,8 +66,8 @@ shoal_status shoali_place_make(enum shoali_place place, const char *folder)
     status = SHOAL_END; /* somebody else's */
     if (place == SHOALI_PLACE_PRIVATE)
         status = SHOAL_FAIL(SHOAL_EIO,
-                            "the tokens of the data would be kept in %s, but it is no folder that "
-                            "you alone can use (mode 0700): give --data-cache-path a folder",
+                            "the token cache would be in %s, but other users can access that "
+                            "folder (mode 0700 is needed): give --data-cache-path another folder",
                             folder);
 done:
     return status;
@@ -107,14 +109,20 @@ static shoal_status wait_for_lock(struct shoali_cache_lock *lock)
     struct stat mine, there;
     const int64_t begin = shoali_now_ns();
     int64_t beat = last_beat_ns(lock->descriptor), deadline = shoali_deadline_ns(STUCK_NS);
-    bool told = false;
+    bool warned = false;
+    struct shoali_waiting waiting = {0};
     while (flock(lock->descriptor, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             return SHOAL_OK; /* no locks here: the last rename wins */
-        if (!told && shoali_now_ns() - begin > TELL_NS) {
+        if (!warned && shoali_now_ns() - begin > TELL_NS) {
             SHOALI_INFO("data", "waiting for another process that makes %s", lock->what);
-            told = true;
+            warned = true;
         }
+        /* Where the first rank of a host makes it, the second one waits as all others do. */
+        if (shoali_waiting_due(&waiting, NULL) && shoali_started_get().local_rank <= 1)
+            SHOALI_WARN("data",
+                        "waiting for %.0f s for another process that makes %s (it holds %s)",
+                        shoali_waiting_seconds(&waiting), lock->what, lock->path);
         const int64_t now = last_beat_ns(lock->descriptor);
         if (now != beat)
             deadline = shoali_deadline_ns(STUCK_NS);
@@ -159,10 +167,4 @@ void shoali_cache_lock_release(struct shoali_cache_lock *lock)
     close(lock->descriptor);
     lock->descriptor = -1;
     lock->held = false;
-}
-
-void shoali_cache_lock_beat(const struct shoali_cache_lock *lock)
-{
-    if (lock->held)
-        (void)futimens(lock->descriptor, NULL);
 }

@@ -54,7 +54,5 @@ SHOAL_CHECKED shoal_status shoali_cache_lock_take(struct shoali_cache_lock *lock
                                                   enum shoali_place place, const char *folder);
 /* Removes the lock file and lets go. */
 void shoali_cache_lock_release(struct shoali_cache_lock *lock);
-/* Says that the making goes on. */
-void shoali_cache_lock_beat(const struct shoali_cache_lock *lock);
 
 #endif

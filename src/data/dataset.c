@@ -1,6 +1,5 @@
 /* Tokens, cut into train, validation and test: one array of them, or data files. */
 #include "data/indexed/indexed.h"
-#include "data/token_file.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,15 +7,6 @@
 
 #define MOCK_TOKENS (INT64_C(1) << 20)
 #define MOCK_VOCAB 256
-
-struct shoal_dataset {
-    shoal_tokenizer *tokenizer;          /* NULL: mock, indexed */
-    struct shoali_token_source *source;  /* NULL: indexed */
-    struct shoali_indexed_data *indexed; /* NULL: text or mock */
-    int32_t file_count;
-    int64_t cut[SHOAL_SPLIT_COUNT + 1]; /* part p is [cut[p], cut[p+1]) */
-    uint64_t fingerprint;
-};
 
 static const char *const split_names[SHOAL_SPLIT_COUNT] = {"train", "validation", "test"};
 
@@ -69,47 +59,34 @@ static shoal_status cut_parts(shoal_dataset *dataset, const char *spec)
 
 /* ---- sources ---- */
 
-static shoal_status open_text(shoal_dataset *dataset, const shoal_dataset_args *args)
-{
-    shoal_status status;
-    struct shoali_token_opened opened = {0};
-    SHOAL_TRY(status, shoali_token_cache_open(args, &opened), done);
-    dataset->tokenizer = opened.tokenizer;
-    dataset->source = opened.source;
-    dataset->file_count = opened.file_count;
-done:
-    return status;
-}
-
 static int32_t mock_vocabulary(const shoal_dataset_args *args)
 {
     return args->mock_vocab_size ? args->mock_vocab_size : MOCK_VOCAB;
 }
 
-static shoal_status open_mock(shoal_dataset *dataset, const shoal_dataset_args *args)
+static shoal_status is_mock(const shoal_dataset_args *args, bool *is)
+{
+    *is = args->mock;
+    return SHOAL_OK;
+}
+
+static shoal_status open_mock(const shoal_dataset_args *args, shoal_dataset *dataset)
 {
     const int64_t count = args->mock_token_count ? args->mock_token_count : MOCK_TOKENS;
     if (mock_vocabulary(args) < 1 || count < 1)
-        return SHOAL_FAIL(SHOAL_EINVAL, "mock data: %d kinds of %lld tokens; both must be positive",
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "mock data: a vocabulary of %d and %lld tokens; both must be positive",
                           mock_vocabulary(args), (long long)count);
     return shoali_token_mock_open(args->seed, mock_vocabulary(args), count, &dataset->source);
 }
 
-static shoal_status check_tokenizer(const shoal_dataset_args *args)
-{
-    shoal_status status = SHOAL_OK;
-    if (args->use_tokenizer || args->mock || !args->tokenizer ||
-        strcmp(args->tokenizer, "byte") == 0 || strcmp(args->tokenizer, "char") == 0)
-        return SHOAL_OK;
-    shoal_tokenizer *none = NULL;
-    status = shoal_tokenizer_create(args->tokenizer, "", 0, &none);
-    shoal_tokenizer_destroy(none);
-    return status;
-}
+const struct shoali_data_source shoali_data_mock = {
+    .name = "mock data",
+    .probe = is_mock,
+    .open = open_mock,
+};
 
-/* ---- data files ---- */
-
-static shoal_status open_indexed(shoal_dataset *dataset, const shoal_dataset_args *args)
+static shoal_status open_indexed(const shoal_dataset_args *args, shoal_dataset *dataset)
 {
     shoal_status status;
     SHOAL_TRY(status, shoali_indexed_data_open(args, &dataset->indexed), done);
@@ -125,6 +102,12 @@ done:
     return status;
 }
 
+const struct shoali_data_source shoali_data_indexed = {
+    .name = "data files",
+    .probe = shoali_indexed_recognize,
+    .open = open_indexed,
+};
+
 const struct shoali_indexed_data *shoali_dataset_indexed(const shoal_dataset *dataset)
 {
     return dataset->indexed;
@@ -132,36 +115,56 @@ const struct shoali_indexed_data *shoali_dataset_indexed(const shoal_dataset *da
 
 /* ---- public ---- */
 
+static shoal_status find_source(const shoal_dataset_args *args,
+                                const struct shoali_data_source **source)
+{
+    shoal_status status = SHOAL_OK;
+    const bool named = args->tokenizer && !args->use_tokenizer && !args->mock;
+    bool is = false;
+    *source = NULL;
+    if (named && shoali_data_tokenizers[0])
+        SHOAL_TRY(status, shoali_data_tokenizers[0]->check_name(args->tokenizer), done);
+    for (int32_t i = 0; shoali_data_sources[i]; i++) {
+        SHOAL_TRY(status, shoali_data_sources[i]->probe(args, &is), done);
+        *source = shoali_data_sources[i];
+        if (is)
+            return SHOAL_OK;
+    }
+    status = SHOAL_FAIL(SHOAL_EINVAL, "this build has no reader of text (SHOAL_WITH_TOKENIZER=OFF):"
+                                      " give data files (PREFIX.bin and PREFIX.idx) or mock data");
+done:
+    return status;
+}
+
+static shoal_status check_source(const shoal_dataset_args *args,
+                                 const struct shoali_data_source *source)
+{
+    if (source == &shoali_data_indexed)
+        return SHOAL_OK;
+    if (args->eod_given)
+        return SHOAL_FAIL(SHOAL_EINVAL, "--eod-id is for data files: text has no documents");
+    if (args->vocab_size > 0 && !args->mock)
+        return SHOAL_FAIL(SHOAL_EINVAL, "--vocab-size is for --mock-data and data files: the "
+                                        "tokenizer of text files has its own");
+    return SHOAL_OK;
+}
+
 static shoal_status open_dataset(const shoal_dataset_args *args, shoal_dataset **dataset)
 {
     shoal_status status;
-    bool indexed;
+    const struct shoali_data_source *source;
     shoal_dataset *made = shoali_calloc(1, sizeof(*made), "a dataset");
     if (!made)
         return SHOAL_ENOMEM;
-    SHOAL_TRY(status, check_tokenizer(args), done);
-    SHOAL_TRY(status, shoali_indexed_recognize(args, &indexed), done);
-    if (indexed) {
-        SHOAL_TRY(status, open_indexed(made, args), done);
-        *dataset = made;
-        made = NULL;
-        goto done;
+    SHOAL_TRY(status, find_source(args, &source), done);
+    SHOAL_TRY(status, check_source(args, source), done);
+    SHOAL_TRY(status, source->open(args, made), done);
+    if (made->source) {
+        SHOAL_TRY(status, cut_parts(made, args->split), done);
+        uint64_t hashes[] = {made->source->hash, (uint64_t)made->source->vocab_size,
+                             (uint64_t)made->cut[1], (uint64_t)made->cut[2]};
+        made->fingerprint = shoali_hash64(hashes, sizeof(hashes));
     }
-    if (args->eod_given) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "--eod-id is for data files: text has no documents");
-        goto done;
-    }
-    if (args->vocab_size > 0 && !args->mock) {
-        status =
-            SHOAL_FAIL(SHOAL_EINVAL, "--vocab-size is for --mock-data and data files: the tokens "
-                                     "of text are counted");
-        goto done;
-    }
-    SHOAL_TRY(status, args->mock ? open_mock(made, args) : open_text(made, args), done);
-    SHOAL_TRY(status, cut_parts(made, args->split), done);
-    uint64_t hashes[] = {made->source->hash, (uint64_t)made->source->vocab_size,
-                         (uint64_t)made->cut[1], (uint64_t)made->cut[2]};
-    made->fingerprint = shoali_hash64(hashes, sizeof(hashes));
     *dataset = made;
     made = NULL;
 done:
@@ -175,7 +178,9 @@ void shoal_dataset_destroy(shoal_dataset *dataset)
         return;
     shoali_token_source_close(dataset->source);
     shoali_indexed_data_close(dataset->indexed);
-    shoal_tokenizer_destroy(dataset->tokenizer);
+    if (dataset->tokenizer)
+        shoali_data_tokenizers[0]->destroy(dataset->tokenizer);
+    free(dataset->report);
     shoali_free(dataset);
 }
 
@@ -194,6 +199,12 @@ int32_t shoal_dataset_file_count(const shoal_dataset *dataset)
     return dataset->file_count;
 }
 
+const char *shoal_dataset_describe_files(const shoal_dataset *dataset)
+{
+    const char *report = dataset->indexed ? dataset->indexed->report : dataset->report;
+    return report ? report : "";
+}
+
 int64_t shoal_dataset_token_count(const shoal_dataset *dataset, shoal_split split)
 {
     if ((int)split < 0 || split >= SHOAL_SPLIT_COUNT)
@@ -207,7 +218,7 @@ shoal_status shoal_dataset_read(const shoal_dataset *dataset, shoal_split split,
     int64_t total = shoal_dataset_token_count(dataset, split);
     if (dataset->indexed)
         return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                          "data files are read by samples: their tokens have no one order");
+                          "data files are read by samples: their tokens have no single order");
     if (first < 0 || count < 0 || first > total || count > total - first)
         return SHOAL_FAIL(SHOAL_EINVAL, "tokens [%lld, %lld + %lld) are outside the part of %lld",
                           (long long)first, (long long)first, (long long)count, (long long)total);
@@ -219,102 +230,42 @@ const char *shoal_dataset_path(const shoal_dataset *dataset)
     return dataset->source ? dataset->source->path : NULL;
 }
 
-static int64_t text_host_bytes(const shoal_tokenizer *tokenizer)
-{
-    return (int64_t)sizeof(struct shoal_dataset) + shoali_tokenizer_host_bytes(tokenizer) +
-           (int64_t)shoali_token_file_host_bytes();
-}
-
 int64_t shoal_dataset_host_bytes(const shoal_dataset *dataset)
 {
-    if (dataset->indexed)
-        return (int64_t)sizeof(*dataset) + shoali_indexed_data_bytes(dataset->indexed);
-    return dataset->tokenizer ? text_host_bytes(dataset->tokenizer)
-                              : (int64_t)(sizeof(*dataset) + dataset->source->host_bytes);
+    struct shoali_tokenizer_facts facts = {0};
+    if (dataset->tokenizer)
+        shoali_data_tokenizers[0]->get_facts(dataset->tokenizer, &facts);
+    return (int64_t)sizeof(*dataset) + facts.host_bytes +
+           (dataset->indexed ? shoali_indexed_data_bytes(dataset->indexed)
+                             : (int64_t)dataset->source->host_bytes);
 }
 
-static shoal_status peek_char(const shoal_dataset_args *args, shoal_tokenizer **tokenizer)
+shoal_status shoal_dataset_create(const shoal_dataset_args *args, shoal_dataset **dataset)
 {
-    shoal_status status;
-    struct shoali_token_opened opened;
-    struct shoali_files files = {0};
-    struct shoali_scan scan = {0};
-    SHOAL_TRY(status, shoali_token_cache_find(args, &opened), done);
-    if (status == SHOAL_OK) {
-        *tokenizer = opened.tokenizer;
-        opened.tokenizer = NULL;
-        shoali_token_opened_fini(&opened);
-        return SHOAL_OK;
-    }
-    SHOAL_TRY(status, shoali_files_find(args, &files), done);
-    SHOAL_TRY(status, shoali_scan_init(&scan, &files, true, -1), done);
-    SHOAL_TRY(status, shoali_tokenizer_from_set(scan.seen, tokenizer), done);
-done:
-    shoali_scan_fini(&scan);
-    shoali_files_fini(&files);
-    return status;
-}
-
-static shoal_status peek(const shoal_dataset_args *args, shoal_dataset_info *info)
-{
-    shoal_status status;
-    shoal_tokenizer *tokenizer = NULL;
-    shoal_dataset *mock = NULL;
-    struct shoali_files files = {0};
-    bool indexed;
-    SHOAL_TRY(status, check_tokenizer(args), done);
-    SHOAL_TRY(status, shoali_indexed_recognize(args, &indexed), done);
-    if (args->mock || indexed) {
-        SHOAL_TRY(status, open_dataset(args, &mock), done);
-        info->vocab_size = shoal_dataset_vocab_size(mock);
-        info->host_bytes = shoal_dataset_host_bytes(mock);
-        goto done;
-    }
-    if (args->use_tokenizer)
-        SHOAL_TRY(status, shoali_tokenizer_copy(args->use_tokenizer, &tokenizer), done);
-    else if (args->tokenizer && strcmp(args->tokenizer, "char") == 0)
-        SHOAL_TRY(status, peek_char(args, &tokenizer), done);
-    else
-        SHOAL_TRY(status, shoal_tokenizer_create("byte", "", 0, &tokenizer), done);
-    SHOAL_TRY(status, shoali_files_find(args, &files), done);
-    info->vocab_size = shoal_tokenizer_vocab_size(tokenizer);
-    info->host_bytes = text_host_bytes(tokenizer);
-done:
-    shoal_dataset_destroy(mock);
-    shoal_tokenizer_destroy(tokenizer);
-    shoali_files_fini(&files);
-    return status;
-}
-
-static shoal_status read_args(const shoal_dataset_args *args, size_t args_size,
-                              shoal_dataset_args *own)
-{
-    *own = (shoal_dataset_args){0};
-    return SHOALI_SIZED_READ(shoal_dataset_args, seed, args, args_size, own);
-}
-
-shoal_status shoal_dataset_create_sized(const shoal_dataset_args *args, size_t args_size,
-                                        shoal_dataset **dataset)
-{
-    shoal_status status;
-    shoal_dataset_args own;
+    const shoal_dataset_args own = args ? *args : (shoal_dataset_args){0};
     *dataset = NULL;
-    SHOAL_TRY(status, read_args(args, args_size, &own), done);
-    SHOAL_TRY(status, open_dataset(&own, dataset), done);
-done:
-    return status;
+    return open_dataset(&own, dataset);
 }
 
-shoal_status shoal_dataset_peek_sized(const shoal_dataset_args *args, size_t args_size,
-                                      shoal_dataset_info *info, size_t info_size)
+shoal_status shoal_dataset_peek(const shoal_dataset_args *args, shoal_dataset_info *info)
 {
     shoal_status status;
-    shoal_dataset_args own;
+    const shoal_dataset_args own = args ? *args : (shoal_dataset_args){0};
+    const struct shoali_data_source *source;
+    shoal_dataset *dataset = NULL;
     shoal_dataset_info found = {0};
-    SHOAL_TRY(status, read_args(args, args_size, &own), done);
-    SHOAL_TRY(status, peek(&own, &found), done);
+    SHOAL_TRY(status, find_source(&own, &source), done);
+    if (source->peek) {
+        SHOAL_TRY(status, source->peek(&own, &found), done);
+    } else {
+        SHOAL_TRY(status, open_dataset(&own, &dataset), done);
+        found.vocab_size = shoal_dataset_vocab_size(dataset);
+        found.host_bytes = shoal_dataset_host_bytes(dataset);
+    }
 done:
-    shoali_sized_copy(info, info_size, &found, sizeof found);
+    shoal_dataset_destroy(dataset);
+    if (info)
+        *info = found;
     return status;
 }
 
@@ -375,7 +326,7 @@ shoal_status shoal_dataset_unigram_entropy(const shoal_dataset *dataset, shoal_s
     const size_t vocab = (size_t)shoal_dataset_vocab_size(dataset);
     const int64_t n = shoal_dataset_token_count(dataset, split);
     if (dataset->indexed)
-        return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "unigram entropy: data files are not counted");
+        return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "unigram entropy: data files are not supported");
     if (n == 0 || shoal_dataset_token_count(dataset, SHOAL_SPLIT_TRAIN) == 0)
         return SHOAL_FAIL(SHOAL_EINVAL, "unigram entropy: the %s part has no tokens",
                           n == 0 ? split_names[(unsigned)split % SHOAL_SPLIT_COUNT] : "train");

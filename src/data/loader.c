@@ -1,4 +1,4 @@
-/* The pure function (dataset, seed, step, micro) -> samples, and the loader in front of it. */
+/* The pure function (dataset, seed, n) -> sample n, and the loader in front of it. */
 #include "data/indexed/indexed.h"
 #include "data/masked.h"
 
@@ -10,23 +10,13 @@ struct shoal_loader {
     int32_t depth;                    /* of it */
 };
 
-/* Number of the sample in the order of a sequential pass; -1 when it does not fit 64 bits. */
-static int64_t sequence_number(const shoal_loader_args *args, int64_t step, int64_t sample)
-{
-    int64_t per_step, number;
-    if (!shoali_mul(args->micro_batches, args->micro_batch, &per_step) ||
-        !shoali_mul(step, per_step, &number) || !shoali_add(number, sample, &number))
-        return -1;
-    return number;
-}
-
 static shoal_status make_window(const shoal_loader_args *args, int64_t number, int32_t *tokens,
                                 int32_t *targets)
 {
     shoal_status status = SHOAL_OK;
     int64_t length = args->seq_length, first, have = 0;
     int64_t total = shoal_dataset_token_count(args->dataset, args->split);
-    if (number >= 0 && shoali_mul(number, length, &first) && first < total - 1)
+    if (shoali_mul(number, length, &first) && first < total - 1)
         have = total - 1 - first < length ? total - 1 - first : length;
     if (have > 0) {
         SHOAL_TRY(status, shoal_dataset_read(args->dataset, args->split, first, have, tokens),
@@ -42,16 +32,19 @@ done:
     return status;
 }
 
-static shoal_status make_random(const shoal_loader_args *args, int64_t step, int64_t sample,
-                                int32_t *tokens, int32_t *targets)
+struct shoali_stream shoali_loader_stream(const shoal_loader_args *args)
+{
+    return shoali_stream_make(args->seed, args->split == SHOAL_SPLIT_TRAIN ? "sample" : "eval",
+                              args->split == SHOAL_SPLIT_TEST ? "test" : "", 0);
+}
+
+static shoal_status make_random(const shoal_loader_args *args, int64_t number, int32_t *tokens,
+                                int32_t *targets)
 {
     shoal_status status;
-    bool train = args->split == SHOAL_SPLIT_TRAIN;
     int64_t total = shoal_dataset_token_count(args->dataset, args->split);
-    struct shoali_stream stream =
-        shoali_stream_make(args->seed, train ? "sample" : "eval",
-                           args->split == SHOAL_SPLIT_TEST ? "test" : "", (uint64_t)step);
-    int64_t first = (int64_t)shoali_random_below(&stream, (uint64_t)sample,
+    const struct shoali_stream stream = shoali_loader_stream(args);
+    int64_t first = (int64_t)shoali_random_below(&stream, (uint64_t)number,
                                                  (uint64_t)(total - args->seq_length));
     SHOAL_TRY(status,
               shoal_dataset_read(args->dataset, args->split, first, args->seq_length, tokens),
@@ -86,37 +79,42 @@ static void make_empty(const struct shoali_loader_order *order, int32_t *const *
 static shoal_status make_indexed(const struct shoali_loader_order *order, int64_t number,
                                  int32_t *const *arrays)
 {
-    if (!order->args.sequential || (number >= 0 && number < shoali_samples_count(order->samples)))
-        return shoali_samples_read(order->samples, number, arrays);
+    if (!order->args.sequential || number < shoali_segments_count(order->segments))
+        return shoali_segments_read(order->segments, number, arrays);
     make_empty(order, arrays);
     return SHOAL_OK;
 }
 
-static shoal_status make_sample(const struct shoali_loader_order *order, int64_t step,
-                                int64_t sample, int32_t *const *arrays)
+static shoal_status make_sample(const struct shoali_loader_order *order, int64_t number,
+                                int32_t *const *arrays)
 {
     const shoal_loader_args *args = &order->args;
-    if (order->samples)
-        return make_indexed(order, sequence_number(args, step, sample), arrays);
+    if (order->segments)
+        return make_indexed(order, number, arrays);
     if (order->masked)
         return shoali_masked_mock(
-            order->masked, args, step, sample,
+            order->masked, args, number,
             &(struct shoali_masked_sample){arrays[0], arrays[1], arrays[2], arrays[3], arrays[4]});
     if (args->sequential)
-        return make_window(args, sequence_number(args, step, sample), arrays[0], arrays[1]);
-    return make_random(args, step, sample, arrays[0], arrays[1]);
+        return make_window(args, number, arrays[0], arrays[1]);
+    return make_random(args, number, arrays[0], arrays[1]);
 }
 
-shoal_status shoali_loader_make(const struct shoali_loader_order *order, int64_t step,
-                                int64_t micro, int32_t *const *arrays)
+shoal_status shoali_loader_make(const struct shoali_loader_order *order, int64_t first,
+                                int32_t *const *arrays)
 {
     shoal_status status = SHOAL_OK;
     const int64_t samples = order->args.micro_batch;
+    if (first < 0 || first > INT64_MAX - samples)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "the samples from %lld on cannot be made: their numbers are from 0 to "
+                          "2^63 - 1",
+                          (long long)first);
     for (int64_t b = 0; b < samples; b++) {
         int32_t *to[SHOALI_ARRAYS_MAX];
         for (int32_t i = 0; i < order->array_count; i++)
             to[i] = arrays[i] + b * order->numbers[i];
-        SHOAL_TRY(status, make_sample(order, step, micro * samples + b, to), done);
+        SHOAL_TRY(status, make_sample(order, first + b, to), done);
     }
 done:
     return status;
@@ -158,11 +156,12 @@ static shoal_status check_masked(const shoal_loader_args *args)
                           args->mask_prob);
     if (args->short_seq_prob > 1 || (args->short_seq_prob > 0 && args->short_seq_prob < 1e-9))
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "--short-seq-prob is %g; give a probability, 0 or from 1e-9",
+                          "--short-seq-prob is %g; give 0, or a probability of at least 1e-9",
                           args->short_seq_prob);
     if (args->eod_mask_loss || args->keep_last_partial || args->no_extra_token)
         return SHOAL_FAIL(SHOAL_EINVAL, "%s is for samples of the next token, not for masked ones",
-                          args->eod_mask_loss ? "--eod-mask-loss" : "another cut into samples");
+                          args->eod_mask_loss ? "--eod-mask-loss"
+                                              : "another partition into samples");
     if (data && !data->by_documents)
         return SHOAL_FAIL(SHOAL_EINVAL, "masked samples need a dataset that is split by documents: "
                                         "set shoal_dataset_args.split_documents");
@@ -172,9 +171,8 @@ static shoal_status check_masked(const shoal_loader_args *args)
                           "data files of it with shoal preprocess --split-sentences, and give "
                           "--data-path PREFIX_text_sentence");
     if (!data && shoal_dataset_vocab_size(args->dataset) < 5)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "masked samples of mock data need 5 kinds of tokens; give a "
-                          "larger --vocab-size");
+        return SHOAL_FAIL(SHOAL_EINVAL, "masked samples of mock data need a vocabulary of 5 "
+                                        "tokens; give a larger --vocab-size");
     return SHOAL_OK;
 }
 
@@ -218,8 +216,14 @@ static shoal_status check_args(const shoal_loader_args *args)
         !shoali_mul(args->micro_batches, args->micro_batch, &samples))
         return SHOAL_FAIL(SHOAL_EINVAL, "loader: a batch of %lld x %lld tokens is too large",
                           (long long)args->micro_batch, (long long)args->seq_length);
+    for (int32_t i = 0; i < args->order_count; i++)
+        if (args->order_samples[i] < 0)
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "loader: order_samples[%d] is %lld; it is a number of "
+                              "samples",
+                              (int)i, (long long)args->order_samples[i]);
     if ((int)args->kind < 0 || args->kind > SHOAL_SAMPLE_MASKED_PAIRS)
-        return SHOAL_FAIL(SHOAL_EINVAL, "loader: there is no kind %d of samples", (int)args->kind);
+        return SHOAL_FAIL(SHOAL_EINVAL, "loader: sample kind %d does not exist", (int)args->kind);
     if (shoali_dataset_indexed(args->dataset)) /* whose parts are checked one by one */
         return SHOAL_OK;
     if (args->order != SHOAL_ORDER_SINGLE || args->eod_mask_loss || args->keep_last_partial ||
@@ -227,7 +231,7 @@ static shoal_status check_args(const shoal_loader_args *args)
         return SHOAL_FAIL(SHOAL_EINVAL, "%s is for data files, not for text",
                           args->order != SHOAL_ORDER_SINGLE ? "--dataloader-type cyclic"
                           : args->eod_mask_loss             ? "--eod-mask-loss"
-                                                            : "another cut into samples");
+                                                            : "another partition into samples");
     int64_t total = shoal_dataset_token_count(args->dataset, args->split);
     const bool windows = args->sequential && args->kind == SHOAL_SAMPLE_NEXT_TOKEN;
     int64_t needed = windows ? 2 : args->seq_length + 1;
@@ -240,14 +244,14 @@ static shoal_status check_args(const shoal_loader_args *args)
     return SHOAL_OK;
 }
 
-shoal_status shoal_loader_create_sized(const shoal_loader_args *args, size_t args_size,
-                                       shoal_loader **loader)
+shoal_status shoal_loader_create(const shoal_loader_args *args, shoal_loader **loader)
 {
     shoal_status status;
     shoal_loader_args own = {0};
     shoal_loader *made = NULL;
     *loader = NULL;
-    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_loader_args, seed, args, args_size, &own), done);
+    if (args)
+        own = *args;
     SHOAL_TRY(status, check_args(&own), done);
     made = shoali_calloc(1, sizeof(*made), "a loader");
     if (!made) {
@@ -265,10 +269,13 @@ shoal_status shoal_loader_create_sized(const shoal_loader_args *args, size_t arg
     if (own.kind != SHOAL_SAMPLE_NEXT_TOKEN)
         SHOAL_TRY(status, make_masked(&made->order), done);
     if (shoali_dataset_indexed(own.dataset))
-        SHOAL_TRY(status,
-                  shoali_samples_open(shoali_dataset_indexed(own.dataset), &own, made->order.masked,
-                                      &made->order.samples),
-                  done);
+        SHOAL_TRY(
+            status,
+            shoali_segments_open(&(struct shoali_order_args){shoali_dataset_indexed(own.dataset),
+                                                             &own, made->order.masked},
+                                 &made->order.segments),
+            done);
+    made->order.args.order_samples = NULL; /* borrowed for the call */
     *loader = made;
     made = NULL;
 done:
@@ -281,7 +288,7 @@ void shoal_loader_destroy(shoal_loader *loader)
     if (!loader)
         return;
     shoali_prefetch_destroy(loader->prefetch);
-    shoali_samples_close(loader->order.samples);
+    shoali_segments_close(loader->order.segments);
     if (loader->order.masked)
         shoali_masked_fini(loader->order.masked);
     shoali_free(loader->order.masked);
@@ -314,9 +321,15 @@ int64_t shoal_loader_step_count(const shoal_loader *loader)
     if (!args->sequential)
         return 0;
     int64_t total = shoal_dataset_token_count(args->dataset, args->split);
-    int64_t windows = loader->order.samples ? shoali_samples_count(loader->order.samples)
-                                            : divide_up(total - 1, args->seq_length);
+    int64_t windows = loader->order.segments ? shoali_segments_count(loader->order.segments)
+                                             : divide_up(total - 1, args->seq_length);
     return divide_up(windows, args->micro_batch * args->micro_batches);
+}
+
+int32_t shoal_loader_order(const shoal_loader *loader, const int64_t **samples)
+{
+    *samples = NULL;
+    return loader->order.segments ? shoali_segments_asked(loader->order.segments, samples) : 0;
 }
 
 const char *shoal_loader_array(const shoal_loader *loader, int32_t index, int64_t *numbers)
@@ -328,6 +341,14 @@ const char *shoal_loader_array(const shoal_loader *loader, int32_t index, int64_
     return order->name[index];
 }
 
+/* The first one of a micro-batch of a step; false: it does not fit 64 bits. */
+static bool sample_number(const shoal_loader_args *args, int64_t step, int64_t micro,
+                          int64_t *number)
+{
+    return shoali_mul(step, args->micro_batches, number) && shoali_add(*number, micro, number) &&
+           shoali_mul(*number, args->micro_batch, number);
+}
+
 shoal_status shoal_loader_get_arrays(shoal_loader *loader, int64_t step, int64_t micro,
                                      int32_t *const *arrays)
 {
@@ -335,11 +356,19 @@ shoal_status shoal_loader_get_arrays(shoal_loader *loader, int64_t step, int64_t
         return SHOAL_FAIL(
             SHOAL_EINVAL, "there is no micro-batch %lld of step %lld; a step has %lld",
             (long long)micro, (long long)step, (long long)loader->order.args.micro_batches);
+    int64_t first;
+    if (!sample_number(&loader->order.args, step, micro, &first))
+        first = loader->order.args.sequential ? INT64_MAX - loader->order.args.micro_batch : -1;
+    return shoal_loader_get_samples(loader, first, arrays);
+}
+
+shoal_status shoal_loader_get_samples(shoal_loader *loader, int64_t first, int32_t *const *arrays)
+{
     shoal_status status = SHOAL_END;
     if (loader->prefetch)
-        status = shoali_prefetch_get(loader->prefetch, step, micro, arrays);
+        status = shoali_prefetch_get(loader->prefetch, first, arrays);
     if (status == SHOAL_END)
-        status = shoali_loader_make(&loader->order, step, micro, arrays);
+        status = shoali_loader_make(&loader->order, first, arrays);
     return status;
 }
 
@@ -370,33 +399,55 @@ int64_t shoal_loader_host_bytes(const shoal_loader *loader)
     return loader->prefetch ? shoali_prefetch_bytes(bytes, loader->depth) : 0;
 }
 
-shoal_status shoal_loader_prefetch_sized(shoal_loader *loader, const shoal_prefetch_args *args,
-                                         size_t args_size)
+/* A list that was checked, in samples. */
+static shoal_status list_samples(const shoal_loader_args *args, const shoal_prefetch_args *list,
+                                 struct shoali_prefetch_list *samples)
+{
+    const bool own = list->per_step > 0;
+    const int64_t b = args->micro_batch;
+    *samples = (struct shoali_prefetch_list){.first = list->first * b,
+                                             .stride = (list->count > 1 ? list->stride : 1) * b,
+                                             .count = list->count,
+                                             .depth = list->depth};
+    if (shoali_mul(own ? list->per_step : args->micro_batches, b, &samples->per_step) &&
+        sample_number(args, own ? 0 : list->first_step, own ? list->begin : 0, &samples->begin) &&
+        shoali_add(samples->begin, list->samples_before, &samples->begin))
+        return SHOAL_OK;
+    return SHOAL_FAIL(SHOAL_EINVAL,
+                      "prefetch: step %lld, begin %lld, per_step %lld and samples_before %lld give "
+                      "numbers of samples beyond 2^63",
+                      (long long)list->first_step, (long long)list->begin,
+                      (long long)list->per_step, (long long)list->samples_before);
+}
+
+shoal_status shoal_loader_prefetch(shoal_loader *loader, const shoal_prefetch_args *args)
 {
     shoal_status status;
     shoal_prefetch_args list = {0};
+    struct shoali_prefetch_list samples;
     int64_t span, below = loader->order.args.micro_batches;
-    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_prefetch_args, depth, args, args_size, &list), done);
+    if (args)
+        list = *args;
     if (list.stride == 0)
         list.stride = 1;
     if (list.per_step > 0 && list.per_step < below)
         below = list.per_step;
     if (list.first_step < 0 || list.first < 0 || list.count < 1 || list.stride < 1 ||
         !shoali_mul(list.count - 1, list.stride, &span) || !shoali_add(span, list.first, &span) ||
-        span >= below || list.per_step < 0 || list.begin < 0) {
+        span >= below || list.per_step < 0 || list.begin < 0 || list.samples_before < 0) {
         status = SHOAL_FAIL(
             SHOAL_EINVAL,
-            "prefetch: %lld micro-batches from %lld in strides of %lld are not all below "
-            "%lld",
+            "prefetch: %lld micro-batches from %lld with stride %lld are not all below %lld",
             (long long)list.count, (long long)list.first, (long long)list.stride, (long long)below);
         goto done;
     }
     if (list.depth < 1)
         list.depth = shoal_loader_prefetch_depth(list.count);
+    SHOAL_TRY(status, list_samples(&loader->order.args, &list, &samples), done);
     shoali_prefetch_destroy(loader->prefetch);
     loader->prefetch = NULL;
     loader->depth = list.depth;
-    status = shoali_prefetch_create(&loader->order, &list, &loader->prefetch);
+    status = shoali_prefetch_create(&loader->order, &samples, &loader->prefetch);
 done:
     return status;
 }

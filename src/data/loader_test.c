@@ -1,21 +1,13 @@
 /* Sampling as a pure function, sequential windows, the prefetch thread. */
+#include "base/fault.h"
+#include "base/test_cmocka.h"
 #include "data/data.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #define SEED 424242
-
-static void ok(shoal_status status)
-{
-    if (status < 0)
-        fail_msg("%s", shoal_error_message());
-}
 
 static shoal_dataset *make_mock(int64_t tokens, const char *split)
 {
@@ -250,6 +242,56 @@ static void test_prefetch(void **state)
     shoal_dataset_destroy(dataset);
 }
 
+/* Sample n is the same whatever came before it, and whatever micro-batch it is in. It is so ahead
+ * of time, too, where the steps before had another size. */
+static void test_numbers(void **state)
+{
+    (void)state;
+    enum { T = 7, COUNT = 60, MOST = 4 };
+    shoal_dataset *dataset = make_mock(3000, "1");
+    int32_t all[2][COUNT * T], got[2][MOST * T];
+    for (int sequential = 0; sequential < 2; sequential++) {
+        shoal_loader_args args = {.dataset = dataset,
+                                  .sequential = sequential,
+                                  .seq_length = T,
+                                  .micro_batch = 1,
+                                  .micro_batches = 1,
+                                  .seed = SEED};
+        shoal_loader *loader = open_loader(&args);
+        for (int64_t n = 0; n < COUNT; n++)
+            ok(shoal_loader_get(loader, n, 0, all[0] + n * T, all[1] + n * T));
+        shoal_loader_destroy(loader);
+        for (int64_t b = 1; b <= MOST; b++)
+            for (int64_t before = 0; before < 30; before += 7) {
+                const shoal_prefetch_args list = {
+                    .first = 1, .count = 2, .per_step = 3, .samples_before = before};
+                args.micro_batch = b;
+                args.micro_batches = 5;
+                loader = open_loader(&args);
+                ok(shoal_loader_prefetch(loader, &list));
+                for (int64_t first = before + b; first + b <= COUNT; first += b) {
+                    ok(shoal_loader_get_samples(loader, first, (int32_t *[]){got[0], got[1]}));
+                    for (int i = 0; i < 2; i++)
+                        assert_memory_equal(got[i], all[i] + first * T,
+                                            (size_t)(b * T) * sizeof(int32_t));
+                }
+                int32_t *arrays[] = {got[0], got[1]};
+                assert_int_equal(shoal_loader_get_samples(loader, -1, arrays), SHOAL_EINVAL);
+                assert_int_equal(shoal_loader_get_samples(loader, INT64_MAX, arrays), SHOAL_EINVAL);
+                assert_int_equal(
+                    shoal_loader_prefetch(loader,
+                                          &(shoal_prefetch_args){.count = 1, .samples_before = -1}),
+                    SHOAL_EINVAL);
+                assert_int_equal(
+                    shoal_loader_prefetch(
+                        loader, &(shoal_prefetch_args){.count = 1, .first_step = INT64_MAX / 2}),
+                    SHOAL_EINVAL);
+                shoal_loader_destroy(loader);
+            }
+    }
+    shoal_dataset_destroy(dataset);
+}
+
 /* Skipping far ahead while an entry is being made drops that entry: nothing between is worked off.
  */
 static void test_skip_far(void **state)
@@ -305,25 +347,62 @@ static void test_error_is_delivered(void **state)
     ok(shoal_loader_get(loader, 0, 0, tokens, targets));
     ok(shoal_loader_get(loader, 0, 1, tokens, targets));
     assert_int_equal(shoal_loader_get(loader, 0, 2, tokens, targets), SHOAL_EIO);
-    assert_string_equal(shoal_error_message(), "micro-batch 2 of step 0 could not be read");
+    assert_string_equal(shoal_error_message(), "the samples from 2 on could not be read");
     ok(shoal_loader_get(loader, 0, 3, tokens, targets));
     shoal_loader_destroy(loader);
     assert_int_equal(unsetenv("SHOAL_FAULT"), 0);
     shoal_dataset_destroy(dataset);
 }
 
+/* Each allocation fails once. */
+static void test_without_memory(void **state)
+{
+    (void)state;
+    shoal_dataset *whole = make_mock(3000, "1"), *dataset = NULL;
+    const shoal_loader_args args = {
+        .dataset = whole, .seq_length = 64, .micro_batch = 1, .micro_batches = 4};
+    shoal_loader *loader = open_loader(&args);
+    int32_t tokens[64], targets[64];
+    char spec[32];
+    shoal_status status = SHOAL_ENOMEM;
+    for (int skip = 0; status < 0; skip++) {
+        snprintf(spec, sizeof spec, "alloc:%d", skip);
+        assert_true(shoali_fault_arm(spec));
+        status = shoal_loader_prefetch(loader, &(shoal_prefetch_args){.count = 4});
+        assert_true(shoali_fault_arm(NULL));
+        assert_true(skip < 20 && (status == SHOAL_OK || status == SHOAL_ENOMEM));
+        assert_true(skip > 0 || status < 0);
+    }
+    ok(shoal_loader_get(loader, 0, 0, tokens, targets));
+    shoal_loader_destroy(loader);
+    status = SHOAL_ENOMEM;
+    for (int skip = 0; status < 0; skip++) {
+        snprintf(spec, sizeof spec, "alloc:%d", skip);
+        assert_true(shoali_fault_arm(spec));
+        status = shoal_dataset_create(&(shoal_dataset_args){.mock = 1,
+                                                            .mock_token_count = 3000,
+                                                            .mock_vocab_size = 50000,
+                                                            .split = "1",
+                                                            .seed = SEED},
+                                      &dataset);
+        assert_true(shoali_fault_arm(NULL));
+        assert_true(skip < 20 && (status == SHOAL_OK || status == SHOAL_ENOMEM));
+        assert_true(skip > 0 || status < 0);
+    }
+    assert_true(shoal_dataset_fingerprint(dataset) == shoal_dataset_fingerprint(whole));
+    shoal_dataset_destroy(dataset);
+    shoal_dataset_destroy(whole);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_samples),
-        cmocka_unit_test(test_layout_does_not_matter),
-        cmocka_unit_test(test_streams_differ),
-        cmocka_unit_test(test_sequential),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_prefetch),
-        cmocka_unit_test(test_skip_far),
-        cmocka_unit_test(test_shutdown),
-        cmocka_unit_test(test_error_is_delivered),
+        cmocka_unit_test(test_samples),        cmocka_unit_test(test_layout_does_not_matter),
+        cmocka_unit_test(test_streams_differ), cmocka_unit_test(test_sequential),
+        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_prefetch),
+        cmocka_unit_test(test_numbers),        cmocka_unit_test(test_skip_far),
+        cmocka_unit_test(test_shutdown),       cmocka_unit_test(test_error_is_delivered),
+        cmocka_unit_test(test_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,24 +9,27 @@
 
 static shoal_status find_token(const shoal_tokenizer *tokenizer, const char *token, int32_t *id)
 {
-    *id = shoal_tokenizer_id(tokenizer, token);
+    struct shoali_tokenizer_facts facts;
+    *id = shoali_data_tokenizers[0]->id(tokenizer, token);
     if (*id >= 0)
         return SHOAL_OK;
-    return SHOAL_FAIL(SHOAL_EINVAL,
-                      "the tokenizer `%s` of the data has no token %s, which masked samples need: "
-                      "make them with a tokenizer of BERT's kind, as --tokenizer-type "
-                      "BertWordPieceLowerCase --vocab-file vocab.txt",
-                      shoal_tokenizer_name(tokenizer), token);
+    shoali_data_tokenizers[0]->get_facts(tokenizer, &facts);
+    return SHOAL_FAIL(
+        SHOAL_EINVAL,
+        "the tokenizer `%s` of the data has no token %s, which masked samples need: use a "
+        "tokenizer of BERT, such as --tokenizer-type BertWordPieceLowerCase --vocab-file vocab.txt",
+        facts.name, token);
 }
 
 static shoal_status find_inside(struct shoali_masked *masked, const shoal_tokenizer *tokenizer)
 {
-    const int32_t known = shoal_tokenizer_vocab_size(tokenizer);
+    struct shoali_tokenizer_facts facts;
+    shoali_data_tokenizers[0]->get_facts(tokenizer, &facts);
     masked->inside = shoali_calloc((size_t)masked->vocab_size / 8 + 1, 1, "the parts of words");
     if (!masked->inside)
         return SHOAL_ENOMEM;
-    for (int32_t id = 0; id < known && id < masked->vocab_size; id++) {
-        const char *text = shoal_tokenizer_token(tokenizer, id);
+    for (int32_t id = 0; id < facts.vocab_size && id < masked->vocab_size; id++) {
+        const char *text = shoali_data_tokenizers[0]->token(tokenizer, id);
         if (text && strncmp(text, "##", 2) == 0)
             masked->inside[id >> 3] |= (uint8_t)(1u << (id & 7));
     }

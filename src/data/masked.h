@@ -25,7 +25,7 @@
 #define SHOALI_MASKED_H
 
 #include "base/base.h"
-#include "shoal/tokenizer.h"
+#include "shoal/data.h"
 
 #define SHOALI_MASKED_NGRAM 3
 /* [CLS] and two [SEP]. */
@@ -61,11 +61,10 @@ struct shoali_masked_sample {
 SHOAL_CHECKED shoal_status shoali_masked_make(const struct shoali_masked *masked,
                                               const struct shoali_masked_text *text,
                                               const struct shoali_masked_sample *sample);
-/* masked_mock.c: sample `number` of a step, of a data set of random tokens. */
+/* masked_mock.c: sample `number` of a data set of random tokens. */
 struct shoal_loader_args;
 SHOAL_CHECKED shoal_status shoali_masked_mock(const struct shoali_masked *masked,
-                                              const struct shoal_loader_args *args, int64_t step,
-                                              int64_t number,
+                                              const struct shoal_loader_args *args, int64_t number,
                                               const struct shoali_masked_sample *sample);
 /* A sample of nothing: no target counts. */
 void shoali_masked_empty(const struct shoali_masked *masked,

@@ -5,15 +5,13 @@
 /* Two texts of equal length from anywhere in the part: tokens below 4 stand for [PAD] and so on, so
  * that those of the text are above. */
 shoal_status shoali_masked_mock(const struct shoali_masked *masked,
-                                const struct shoal_loader_args *args, int64_t step, int64_t number,
+                                const struct shoal_loader_args *args, int64_t number,
                                 const struct shoali_masked_sample *sample)
 {
     shoal_status status;
     const int64_t target = args->seq_length - SHOALI_MASKED_EXTRA, end[] = {target / 2, target};
     const int64_t total = shoal_dataset_token_count(args->dataset, args->split);
-    const struct shoali_stream stream =
-        shoali_stream_make(args->seed, args->split == SHOAL_SPLIT_TRAIN ? "sample" : "eval",
-                           args->split == SHOAL_SPLIT_TEST ? "test" : "", (uint64_t)step);
+    const struct shoali_stream stream = shoali_loader_stream(args);
     const int64_t first =
         (int64_t)shoali_random_below(&stream, 2 * (uint64_t)number, (uint64_t)(total - target + 1));
     int32_t *tokens = shoali_malloc((size_t)target * sizeof *tokens, "the tokens of a sample");

@@ -1,14 +1,15 @@
 /* A thread that prepares the micro-batches on the caller's list, and a bounded ring between the
  * two.
  *
- * The list is endless: entry q is micro-batch first + (q mod count) * stride of step first_step + q
- * / count. Slot q mod depth holds entry q. The consumer takes entries in increasing q; skipping
- * ahead drops the entries between, asking for an earlier one is answered "make it yourself".
+ * The list is endless: entry q is number q mod count of step q / count. Slot q mod depth holds
+ * entry q. The consumer takes entries in increasing q; skipping ahead drops the entries between,
+ * asking for an earlier one is answered "make it yourself".
  * Invariant under the mutex: head <= filled <= head + depth, entries [head, filled) are ready. An
  * entry that could not be made is ready too: it carries its status and sentence, because the
  * last error is that of one thread.
  */
 #include "base/thread.h"
+#include "base/waiting.h"
 #include "data/data.h"
 
 #include <pthread.h>
@@ -22,7 +23,7 @@ struct slot {
 
 struct shoali_prefetch {
     struct shoali_loader_order loader;
-    shoal_prefetch_args list;
+    struct shoali_prefetch_list list;
     struct shoali_context context;
     int32_t *memory;
     struct slot *slot;
@@ -33,23 +34,26 @@ struct shoali_prefetch {
     int64_t head, filled;
 };
 
+/* The first sample of entry q; -1 when its number does not fit 64 bits. */
+static int64_t entry_sample(const struct shoali_prefetch_list *list, int64_t q)
+{
+    int64_t sample;
+    if (shoali_mul(q / list->count, list->per_step, &sample) &&
+        shoali_add(sample, list->first + q % list->count * list->stride, &sample) &&
+        shoali_add(sample, list->begin, &sample))
+        return sample;
+    return -1;
+}
+
 static void make_entry(struct shoali_prefetch *prefetch, int64_t q)
 {
-    const shoal_prefetch_args *list = &prefetch->list;
-    struct slot *slot = &prefetch->slot[q % list->depth];
-    int64_t step = list->first_step + q / list->count;
-    int64_t micro = list->first + q % list->count * list->stride;
-    if (list->per_step > 0) {
-        const int64_t all = prefetch->loader.args.micro_batches;
-        const int64_t number = list->begin + q / list->count * list->per_step + micro;
-        step = number / all;
-        micro = number % all;
-    }
+    struct slot *slot = &prefetch->slot[q % prefetch->list.depth];
+    const int64_t first = entry_sample(&prefetch->list, q);
     if (shoali_fault("data_prefetch"))
-        slot->status = SHOAL_FAIL(SHOAL_EIO, "micro-batch %lld of step %lld could not be read",
-                                  (long long)micro, (long long)step);
+        slot->status =
+            SHOAL_FAIL(SHOAL_EIO, "the samples from %lld on could not be read", (long long)first);
     else
-        slot->status = shoali_loader_make(&prefetch->loader, step, micro, slot->array);
+        slot->status = shoali_loader_make(&prefetch->loader, first, slot->array);
     slot->message[0] = '\0';
     if (slot->status < 0)
         strncat(slot->message, shoal_error_message(), sizeof(slot->message) - 1);
@@ -110,7 +114,7 @@ static shoal_status start(struct shoali_prefetch *prefetch)
 }
 
 shoal_status shoali_prefetch_create(const struct shoali_loader_order *loader,
-                                    const shoal_prefetch_args *args,
+                                    const struct shoali_prefetch_list *list,
                                     struct shoali_prefetch **prefetch)
 {
     shoal_status status;
@@ -118,7 +122,7 @@ shoal_status shoali_prefetch_create(const struct shoali_loader_order *loader,
     if (!made)
         return SHOAL_ENOMEM;
     made->loader = *loader;
-    made->list = *args;
+    made->list = *list;
     made->context = *shoali_context_get();
     made->context.scope = ""; /* borrowed from the creator's stack of scopes */
     pthread_mutex_init(&made->mutex, NULL);
@@ -160,30 +164,24 @@ int64_t shoali_prefetch_bytes(int64_t batch_bytes, int32_t depth)
                : INT64_MAX;
 }
 
-/* Index of (step, micro), of steps of `all` micro-batches, on the list; -1 when it is not there. */
-static int64_t find_entry(const shoal_prefetch_args *list, int64_t all, int64_t step, int64_t micro)
+/* Index of the micro-batch of these samples on the list; -1 when it is not there. */
+static int64_t find_entry(const struct shoali_prefetch_list *list, int64_t first)
 {
-    int64_t q, beyond;
-    if (list->per_step > 0) {
-        if (!shoali_mul(step, all, &q) || !shoali_add(q, micro - list->begin, &q) || q < 0)
-            return -1;
-        step = list->first_step + q / list->per_step;
-        micro = q % list->per_step;
-    }
-    beyond = micro - list->first;
-    if (step < list->first_step || beyond < 0 || beyond % list->stride != 0 ||
-        beyond / list->stride >= list->count ||
-        !shoali_mul(step - list->first_step, list->count, &q) ||
-        !shoali_add(q, beyond / list->stride, &q))
+    if (first < list->begin)
         return -1;
-    return q;
+    const int64_t step = (first - list->begin) / list->per_step;
+    const int64_t beyond = (first - list->begin) % list->per_step - list->first;
+    if (beyond < 0 || beyond % list->stride != 0 || beyond / list->stride >= list->count)
+        return -1;
+    return step * list->count + beyond / list->stride;
 }
 
-shoal_status shoali_prefetch_get(struct shoali_prefetch *prefetch, int64_t step, int64_t micro,
+shoal_status shoali_prefetch_get(struct shoali_prefetch *prefetch, int64_t first,
                                  int32_t *const *arrays)
 {
     const struct shoali_loader_order *loader = &prefetch->loader;
-    int64_t q = find_entry(&prefetch->list, loader->args.micro_batches, step, micro);
+    int64_t q = find_entry(&prefetch->list, first);
+    struct shoali_waiting waiting = {0};
     pthread_mutex_lock(&prefetch->mutex);
     if (q < prefetch->head) {
         pthread_mutex_unlock(&prefetch->mutex);
@@ -193,8 +191,14 @@ shoal_status shoali_prefetch_get(struct shoali_prefetch *prefetch, int64_t step,
     if (prefetch->filled < q)
         prefetch->filled = q;
     pthread_cond_broadcast(&prefetch->changed);
-    while (prefetch->filled <= q)
-        pthread_cond_wait(&prefetch->changed, &prefetch->mutex);
+    while (prefetch->filled <= q) {
+        shoali_waiting_sleep(&prefetch->changed, &prefetch->mutex);
+        if (prefetch->filled <= q && shoali_waiting_due(&waiting, __FILE__))
+            SHOALI_WARN("data",
+                        "waiting for %.0f s for the next samples: the disk of the data is slow",
+                        shoali_waiting_seconds(&waiting));
+    }
+    shoali_waiting_end(&waiting, __FILE__);
     pthread_mutex_unlock(&prefetch->mutex);
 
     /* slot q is not reused before head passes it */

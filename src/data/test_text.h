@@ -1,21 +1,11 @@
-/* test_text - what the tests of token files share: texts in the test's folder, and a dataset of all
+/* test_text - what the tests of data share: texts in the test's folder, and a dataset of all
  * of them. */
 #ifndef SHOALI_TEST_TEXT_H
 #define SHOALI_TEST_TEXT_H
 
+#include "base/test_cmocka.h"
 #include "base/test_folder.h"
-#include "data/token_file.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
-static inline void ok(shoal_status status)
-{
-    if (status < 0)
-        fail_msg("%s", shoal_error_message());
-}
+#include "data/data.h"
 
 static inline const char *path_of(const char *name)
 {

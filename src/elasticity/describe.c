@@ -126,7 +126,7 @@ static void append_results(struct shoali_str *out, const struct description *of)
         append_list(out, &of->shown.counts);
     }
     if (of->sizes.own_batch)
-        shoali_str_append(out, "the batch is of this world size alone\n");
+        shoali_str_append(out, "the batch is for this world size only\n");
     append_table(out, of);
 }
 

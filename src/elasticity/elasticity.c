@@ -33,14 +33,14 @@ static const struct shoali_option rows[] = {
     ROW(min_gpus, INT, 1, "Least number of ranks.", .min = 1, .max = 1e6),
     ROW(max_gpus, INT, 10000, "Largest number of ranks.", .min = 1, .max = 1e6),
     ROW(min_time, INT, 0, "A hint for schedulers; nothing reads it.", .state = SHOALI_NOEFFECT),
-    ROW(num_gpus_per_node, INT, 1, "Ranks per machine, all of which version 0.2 takes or leaves.",
-        .min = 1, .max = 1e6),
+    ROW(num_gpus_per_node, INT, 1, "Ranks per machine; version 0.2 uses whole machines.", .min = 1,
+        .max = 1e6),
     ROW(model_parallel_size, INT, 1,
-        "Ranks that share one model (tensor and pipeline parallel ones); above 1 with version 0.2.",
+        "Ranks that share one model (tensor and pipeline parallel); above 1 only with version 0.2.",
         .min = 1, .max = 1e6),
     ROW(prefer_larger_batch, BOOL, 1, "Of equal choices take the larger batch.", ),
     ROW(ignore_non_elastic_batch_info, BOOL, 0,
-        "Ignore the batch sizes given outside this section, which else are a mistake.", ),
+        "Ignore batch sizes given outside this section; without it they are an error.", ),
     ROW(version, FLOAT, SHOALI_ELASTICITY_V2,
         "Version of the rule: 0.1 counts ranks, 0.2 whole machines.", .min = 0.1, .max = 0.2),
 };
@@ -86,7 +86,8 @@ static shoal_status validate_keys(const struct shoali_elasticity_config *config)
                               i ? "give a list such as [2, 4, 6]"
                                 : "give the largest batch that the training may have");
     if (config->version != SHOALI_ELASTICITY_V1 && !is_v2(config))
-        return SHOAL_FAIL(SHOAL_ECONFIG, "version %g is none: give 0.1 or 0.2", config->version);
+        return SHOAL_FAIL(SHOAL_ECONFIG, "version %g does not exist: give 0.1 or 0.2",
+                          config->version);
     if (config->min_gpus > config->max_gpus)
         return SHOAL_FAIL(SHOAL_ECONFIG, "min_gpus %lld is more than max_gpus %lld",
                           (long long)config->min_gpus, (long long)config->max_gpus);

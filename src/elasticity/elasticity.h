@@ -23,8 +23,8 @@
  * counts can have, of several the largest. Only those counts are valid, and none has a batch of its
  * own.
  *
- * The launcher's agent (launcher/elastic.h) restarts a job on as many ranks as it can find and this
- * section allows. */
+ * The launcher's agent (launcher/elastic/elastic.h) restarts a job on as many ranks as it can find
+ * and this section allows. */
 #ifndef SHOALI_ELASTICITY_H
 #define SHOALI_ELASTICITY_H
 
@@ -65,15 +65,15 @@ int64_t shoali_elastic_micro(const struct shoali_elasticity_config *config,
 /* The largest valid count of at most `limit`, 0: there is none. */
 int64_t shoali_elastic_largest(const struct shoali_elastic_sizes *sizes, int64_t limit);
 
-/* Reads the section of a configuration file, and whether its "reduction" is exact; strings and lists
- * go to the arena. SHOAL_ECONFIG: there is none, it is not enabled, it has a mistake. */
+/* Reads the section of a configuration file, and whether its "reduction" is exact; strings and
+ * lists go to the arena. SHOAL_ECONFIG: there is none, it is not enabled, it has a mistake. */
 SHOAL_CHECKED shoal_status shoali_elastic_read(struct shoali_json *document, const char *path,
                                                struct shoali_arena *arena,
                                                struct shoali_elasticity_config *config,
                                                bool *exact);
 
-/* DEEPSPEED_ELASTICITY_CONFIG, by which a scheduler (here `shoal run --elastic_training`) says which
- * section it chose the ranks by, must agree with this one. Not set: nothing to agree with. */
+/* DEEPSPEED_ELASTICITY_CONFIG, by which a scheduler (here `shoal run --elastic_training`) says
+ * which section it chose the ranks by, must agree with this one. Not set: nothing to agree with. */
 SHOAL_CHECKED shoal_status
 shoali_elastic_check_scheduler(const struct shoali_elasticity_config *config);
 /* What that variable is set to. NULL: no memory. */

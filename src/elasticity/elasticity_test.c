@@ -1,14 +1,11 @@
 #include "elasticity/elasticity.h"
 
 #include "base/str.h"
+#include "base/test_cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static shoal_status read_section(const char *text, struct shoali_elasticity_config *config,
                                  struct shoali_arena *arena)
@@ -166,7 +163,7 @@ static void test_mistakes(void **state)
     } cases[] = {
         {"{\"enabled\": true}", 0, "max_train_batch_size is missing"},
         {SECTION("\"max_train_batch_size\": 100"), 0, "micro_batch_sizes is missing"},
-        {SECTION(SMALL "\"version\": 0.15"), 0, "version 0.15 is none: give 0.1 or 0.2"},
+        {SECTION(SMALL "\"version\": 0.15"), 0, "version 0.15 does not exist: give 0.1 or 0.2"},
         {SECTION(SMALL "\"version\": 0.3"), 0, "version"},
         {SECTION(SMALL "\"min_gpus\": 9, \"max_gpus\": 3"), 0,
          "min_gpus 9 is more than max_gpus 3"},

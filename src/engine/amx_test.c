@@ -1,8 +1,9 @@
-/* Training on AMX's instructions has the bits of training on their emulation, in whatever layout. Where
- * the CPU has none they are trapped and executed, so that every machine with the vectors that cpu-amx is
- * compiled for runs the table as an engine does: chosen, permitted, on threads that come and go. */
+/* Training on AMX's instructions has the bits of training on their emulation, in whatever layout.
+ * Where the CPU has none they are trapped and executed, so that every machine with the vectors that
+ * cpu-amx is compiled for runs the table as an engine does: chosen, permitted, on threads that come
+ * and go. */
 #include "engine/test_gpt.h"
-#include "ops/choice.h"
+#include "ops/cpu_rules.h"
 #include "tools/tile_trap.h"
 
 static struct gpt_seat seats[GPT_RANKS_MAX], others[GPT_RANKS_MAX];
@@ -16,23 +17,24 @@ static bool begin_tiles(void)
     const char *reason = tile_trap_begin();
     if (reason == NULL)
         return true;
-    if (shoali_ops_select("cpu-amx", &ops) != SHOAL_OK) {
+    if (shoali_ops_select("cpu-amx", NULL, &ops) != SHOAL_OK) {
         print_message("skipped: %s\n", reason);
         skip();
     }
     return false;
 }
 
-/* Which tables serve, and that those behind the first are the same: else bits could differ by them. */
+/* Which tables serve, and that those behind the first are the same: else bits could differ by
+ * them. */
 static void test_choice(void **state)
 {
     struct shoali_ops tiles, emulated, best;
     (void)state;
     const bool trapped = begin_tiles();
     unsetenv("SHOAL_OPS");
-    assert_int_equal(shoali_ops_select("cpu-amx", &tiles), SHOAL_OK);
-    assert_int_equal(shoali_ops_select("cpu-amx-emulated", &emulated), SHOAL_OK);
-    assert_int_equal(shoali_ops_select(NULL, &best), SHOAL_OK);
+    assert_int_equal(shoali_ops_select("cpu-amx", NULL, &tiles), SHOAL_OK);
+    assert_int_equal(shoali_ops_select("cpu-amx-emulated", NULL, &emulated), SHOAL_OK);
+    assert_int_equal(shoali_ops_select(NULL, NULL, &best), SHOAL_OK);
     assert_string_equal(best.name, "cpu-amx");
     assert_string_equal(tiles.chain[0]->name, "cpu-amx");
     assert_string_equal(emulated.chain[0]->name, "cpu-amx-emulated");

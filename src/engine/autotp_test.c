@@ -1,5 +1,5 @@
-/* A model of one's own, which knows nothing of tp, is divided by rules of the configuration: it trains
- * as one rank does, whether or not its heads, softmax and slices can be computed in part. */
+/* A model of one's own, which knows nothing of tp, is divided by rules of the configuration: it
+ * trains as one rank does, whether or not its heads, softmax and slices can be computed in part. */
 #include "engine/test_gpt.h"
 
 #include <math.h>
@@ -134,8 +134,8 @@ static void run(int32_t tensor, int32_t data, bool sequence, const char *options
     "proj\"],\"partition_type\":\"column\"},{\"patterns\":[\".*down_proj\"],\"partition_type\":" \
     "\"row\"}]}},"
 
-/* Sums of at most 31 numbers, some ten behind each other: 10 sqrt(31) 2^-24 = 3.3e-6, twice as much a
- * step. */
+/* Sums of at most 31 numbers, some ten behind each other: 10 sqrt(31) 2^-24 = 3.3e-6, twice as much
+ * a step. */
 static void test_as_one_rank(void **state)
 {
     static const char *const options[] = {RULES "\"zero_optimization\":{\"stage\":0}",

@@ -1,6 +1,6 @@
-/* Parameters in blocks: an engine on a mesh whose axes cut them is, to everybody outside, the engine
- * that has them whole. Its ranks compute the same: each layer gathers what it computes with, and
- * takes its block of the gradient. Initial values, steps, hashes, getters and the files of a
+/* Parameters in blocks: an engine on a mesh whose axes cut them is, to everybody outside, the
+ * engine that has them whole. Its ranks compute the same: each layer gathers what it computes with,
+ * and takes its block of the gradient. Initial values, steps, hashes, getters and the files of a
  * checkpoint are the same bits, and a checkpoint goes from any cut to any other. */
 #include "base/test_folder.h"
 #include "engine/test_blocks.h"
@@ -516,7 +516,7 @@ static void test_refused(void **state)
     (void)state;
     refuse((struct sizes){1, 1, 2, 2}, "AdamW", false,
            "parameter first.weight is split along an axis of 2 ranks");
-    refuse((struct sizes){2, 1, 1, 1}, "Lamb", true, "this rank holds a block of `first.weight`");
+    refuse((struct sizes){2, 1, 1, 1}, "Lamb", true, "this rank holds a shard of `first.weight`");
 }
 
 int main(void)

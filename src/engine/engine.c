@@ -1,5 +1,5 @@
 /* Creation: from a configuration to an engine that can step without allocating. */
-#include "engine/engine_checkpoint.h"
+#include "engine/save/checkpoint.h"
 
 #include "base/cpu.h"
 
@@ -21,13 +21,14 @@ static int32_t thread_count(const struct shoal_engine *engine, const shoal_engin
         return args->threads;
     if (engine->config.threads > 0)
         return (int32_t)engine->config.threads;
-    if (getenv("SHOAL_NUM_THREADS") || getenv("OMP_NUM_THREADS"))
+    if (shoali_pool_threads_given())
         return 0;
     int64_t ranks = shoali_started_get().local_size;
-    if (engine->ranks_per_machine > 0 && engine->ranks_per_machine < engine->world)
-        ranks = engine->ranks_per_machine;
+    if (engine->place.ranks_per_machine > 0 &&
+        engine->place.ranks_per_machine < engine->place.world)
+        ranks = engine->place.ranks_per_machine;
     else if (ranks <= 0)
-        ranks = engine->world;
+        ranks = engine->place.world;
     const int32_t share = shoali_core_count() / (int32_t)ranks;
     return share > 0 ? share : 1;
 }
@@ -51,25 +52,26 @@ static shoal_status read_config(struct shoal_engine *engine, const shoal_engine_
 {
     shoal_status status;
     struct shoali_ds_config *config = &engine->config;
-    SHOAL_TRY(status, shoali_batch_triad(config, engine->data_ranks, &engine->batch), done);
-    engine->largest = engine->batch;
+    SHOAL_TRY(status, shoali_batch_triad(config, engine->place.data_ranks, &engine->step.batch),
+              done);
+    engine->step.largest = engine->step.batch;
     SHOAL_TRY(status,
               shoali_optimizer_make(&config->optimizer, config->document, "optimizer",
                                     &config->arena, &engine->optimizer),
               done);
     if (!engine->optimizer.type && !engine->inference) {
-        status = SHOAL_FAIL(SHOAL_ECONFIG,
-                            "the configuration has no `optimizer` section: add {\"optimizer\": "
-                            "{\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3}}}");
+        status = SHOAL_FAIL(SHOAL_ECONFIG, "the configuration has no `optimizer` section: give "
+                                           "--lr, which means AdamW, or add {\"optimizer\": "
+                                           "{\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3}}}");
         goto done;
     }
     SHOAL_TRY(status,
               shoali_schedule_make(&config->scheduler, config->document, "scheduler",
-                                   engine->optimizer.lr, &config->arena, &engine->schedule),
+                                   engine->optimizer.lr, &config->arena, &engine->step.schedule),
               done);
-    shoali_loss_scaler_init(&engine->scaler, &config->fp16);
+    shoali_loss_scaler_init(&engine->step.scaler, &config->fp16);
     if (config->reduction == SHOALI_REDUCTION_EXACT)
-        SHOAL_TRY(status, shoali_loss_scaler_check_exact(&engine->scaler), done);
+        SHOAL_TRY(status, shoali_loss_scaler_check_exact(&engine->step.scaler), done);
     engine->seed = args->seed ? args->seed : (uint64_t)config->seed;
     if (config->dump_state && !engine->meta)
         log_config(config);
@@ -77,11 +79,31 @@ done:
     return status;
 }
 
+/* Kernels that the device does not have cost copies: the user should know which. */
+static shoal_status count_staged(struct shoal_engine *engine)
+{
+    struct shoali_str text = {0};
+    if (!engine->ops.staged || engine->meta)
+        return SHOAL_OK;
+    engine->ops.staged_calls = shoali_calloc((size_t)engine->ops.kernel_count,
+                                             sizeof *engine->ops.staged_calls, "counts of kernels");
+    if (!engine->ops.staged_calls)
+        return SHOAL_ENOMEM;
+    shoali_ops_describe_staged(&engine->ops, &text);
+    if (engine->place.rank == 0 && text.length > 0)
+        SHOALI_INFO("ops",
+                    "accelerator %s has no kernels of its own for: %s; they run on the host, with "
+                    "copies from and to the device",
+                    shoali_device_accelerator(engine->device)->name, shoali_str_get(&text));
+    shoali_str_fini(&text);
+    return SHOAL_OK;
+}
+
 static shoal_status open_device(struct shoal_engine *engine, const shoal_engine_args *args)
 {
     shoal_status status;
     const struct shoali_accelerator *accelerator;
-    const char *local = getenv("LOCAL_RANK");
+    const char *text = getenv("LOCAL_RANK"), *local = text && *text ? text : NULL;
     int64_t local_rank = 0;
     if (!local && (local_rank = shoali_started_get().local_rank) < 0)
         local_rank = 0;
@@ -102,8 +124,10 @@ static shoal_status open_device(struct shoal_engine *engine, const shoal_engine_
     if (engine->meta)
         shoali_device_set_threads(engine->device, threads);
     SHOAL_TRY(status, shoali_stream_create(engine->device, &engine->exec.stream), done);
-    SHOAL_TRY(status, shoali_ops_select(args->ops, &engine->ops), done);
+    SHOAL_TRY(status, shoali_ops_select(args->ops, accelerator, &engine->ops), done);
+    shoali_ops_host_of(&engine->ops, &engine->host_ops);
     engine->exec.ops = &engine->ops;
+    SHOAL_TRY(status, count_staged(engine), done);
 done:
     return status;
 }
@@ -145,7 +169,7 @@ static shoal_status read_recompute(struct shoal_engine *engine, const shoal_engi
         words.synchronize = keys->synchronize_checkpoint_boundary;
         words.profile = keys->profile;
     }
-    SHOAL_TRY(status, shoali_recompute_init(&engine->recompute, &words), done);
+    SHOAL_TRY(status, shoali_recompute_init(&engine->step.recompute, &words), done);
 done:
     return status;
 }
@@ -156,10 +180,10 @@ static shoal_status create_packed_weights(struct shoal_engine *engine)
 {
     const struct shoali_ds_config *config = &engine->config;
     const bool given = shoali_config_given(&shoali_ds_section, config, "packed_weights");
-    struct shoali_packed_rule rule = {.repeats = engine->inference ? INT64_MAX
-                                                                   : engine->batch.accumulation,
-                                      .least_uses = 2,
-                                      .most_rows = PACKED_ROWS};
+    struct shoali_packed_rule rule = {
+        .repeats = engine->inference ? INT64_MAX : engine->step.batch.accumulation,
+        .least_uses = 2,
+        .most_rows = PACKED_ROWS};
     if (config->zero_optimization.stage == 3 || (given && !config->packed_weights))
         return SHOAL_OK;
     if (given)
@@ -184,7 +208,7 @@ static struct shoali_zero_offload offload_of(const struct shoali_ds_config *conf
         .optimizer = home_of(optimizer->device),
         .param = home_of(param->device),
         .ratio = optimizer->ratio,
-        .optimizer_buffers = optimizer->buffer_count,
+        .optimizer_buffers = shoali_offload_buffers(&config->zero_optimization),
         .optimizer_pin = optimizer->pin_memory,
         .pipeline_read = optimizer->pipeline_read,
         .pipeline_write = optimizer->pipeline_write,
@@ -213,6 +237,7 @@ static shoal_status create_zero(struct shoal_engine *engine)
         .module = &engine->module,
         .device = engine->device,
         .exec = engine->exec,
+        .host_ops = &engine->host_ops,
         .optimizer = engine->inference ? NULL : &engine->optimizer,
         .rule = engine->param_groups.rule,
         .seed = engine->seed,
@@ -230,7 +255,7 @@ static shoal_status create_zero(struct shoal_engine *engine)
         .gradient_sum = config->gradient_allreduce_op == SHOALI_GRADIENT_SUM,
         .gradient_predivide_factor = config->gradient_predivide_factor,
         .max_norm = config->gradient_clipping,
-        .gas = engine->batch.accumulation,
+        .gas = engine->step.batch.accumulation,
         .shard_size = (int32_t)(zero->mics_shard_size > 0 ? zero->mics_shard_size : 0),
         .hierarchical_gather = zero->mics_hierarchical_params_gather,
         .hpz_size = (int32_t)zero->zero_hpz_partition_size,
@@ -254,12 +279,36 @@ done:
     return status;
 }
 
+/* The configuration on TensorBoard's page of texts, without the key of an account. */
+static shoal_status write_config(struct shoal_engine *engine)
+{
+    shoal_status status;
+    char *json = NULL;
+    struct shoali_str text = {0};
+    json_t *root = json_deep_copy(shoali_json_root(engine->config.document));
+    json_object_del(json_object_get(root, "comet"), "api_key");
+    SHOAL_TRY(status, shoali_json_write(root, JSON_INDENT(2), "the configuration", &json), done);
+    shoali_str_append(&text, "```json\n%s\n```", json);
+    if (text.failed) {
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the text of the configuration");
+        goto done;
+    }
+    SHOAL_TRY(status, shoal_monitor_write_text(engine->monitor, 0, "configuration", text.text),
+              done);
+done:
+    shoali_str_fini(&text);
+    json_decref(root);
+    free(json);
+    return status;
+}
+
 static shoal_status create_monitor(struct shoal_engine *engine)
 {
+    shoal_status status;
     const struct shoali_ds_config *config = &engine->config;
-    if (engine->rank != 0 || engine->inference || engine->meta)
+    if (engine->place.rank != 0 || engine->inference || engine->meta)
         return SHOAL_OK;
-    return shoal_monitor_create(
+    status = shoal_monitor_create(
         &(shoal_monitor_args){
             .csv_enabled = config->csv_monitor.enabled,
             .csv_output_path = config->csv_monitor.output_path,
@@ -267,95 +316,99 @@ static shoal_status create_monitor(struct shoal_engine *engine)
             .jsonl_enabled = config->jsonl_monitor.enabled,
             .jsonl_output_path = config->jsonl_monitor.output_path,
             .jsonl_job_name = config->jsonl_monitor.job_name,
+            .tensorboard_enabled = config->tensorboard.enabled,
+            .tensorboard_output_path = config->tensorboard.output_path,
+            .tensorboard_job_name = config->tensorboard.job_name,
+            .goes_on = true, /* training is worth more than its numbers */
         },
         &engine->monitor);
+    return status >= 0 && config->tensorboard.enabled ? write_config(engine) : status;
 }
 
-/* Ranks must compute with the same kernels, or their bits differ silently. Which ones are good depends
- * on the CPU, so hosts of different kinds may choose differently. */
+/* Ranks must compute with the same kernels, or their bits differ silently. Which ones are good
+ * depends on the CPU, so hosts of different kinds may choose differently. */
 static shoal_status agree_on_kernels(struct shoal_engine *engine)
 {
     shoal_status status;
     char cpu_text[SHOALI_CPU_NAME_BYTES];
     const struct shoali_cpu cpu = shoali_cpu_get();
-    int64_t hash[2] = {(int64_t)(engine->ops.digest >> 2)};
-    if (engine->world == 1)
+    struct shoali_str text = {0};
+    int64_t hash[2] = {0};
+    if (engine->place.world == 1 || engine->meta)
         return SHOAL_OK;
+    hash[0] = (int64_t)(shoali_ops_digest(&engine->ops, NULL) >> 2);
     hash[1] = -hash[0];
-    SHOAL_TRY(status, shoal_all_reduce(engine->group, hash, hash, 2, SHOAL_I64, SHOAL_MAX, NULL),
+    SHOAL_TRY(status,
+              shoal_all_reduce(engine->place.group, hash, hash, 2, SHOAL_I64, SHOAL_MAX, NULL),
               done);
-    if (hash[0] != -hash[1])
+    if (hash[0] != -hash[1]) {
+        (void)shoali_ops_digest(&engine->ops, &text);
         status = SHOAL_FAIL(
             SHOAL_EMISMATCH,
             "ranks would compute with different kernels (rank %d: %s, on a CPU %s), which "
-            "would give different bits: set SHOAL_OPS to one that all machines have "
-            "('shoal report' lists them)",
-            (int)engine->rank, engine->ops.name, shoali_cpu_describe(&cpu, cpu_text));
+            "would give different bits: set SHOAL_OPS to one that all machines have, and use one "
+            "version of cuBLASLt ('shoal report' lists them)",
+            (int)engine->place.rank, shoali_str_get(&text), shoali_cpu_describe(&cpu, cpu_text));
+    }
 done:
+    shoali_str_fini(&text);
     return status;
 }
 
-/* A rank that fails alone is waited for. Mistakes of configuration and arguments, until anything
- * was shared, are found by all ranks alike, and the group stays good for another attempt. */
-static void tell_others(const struct shoal_engine *engine, shoal_status status)
+/* A rank that fails alone is waited for. Until anything was shared, mistakes of configuration and
+ * arguments are found by all ranks alike or told to them, and the group stays good for another
+ * attempt. */
+static void notify_others(const struct shoal_engine *engine, shoal_status status)
 {
     const bool alike = status == SHOAL_ECONFIG || status == SHOAL_EINVAL || status == SHOAL_ENOENT;
-    if (engine->group && (engine->zero || !alike))
-        shoal_comm_abort(engine->group, status);
+    if (engine->place.group && (engine->zero || !(alike || engine->failure_agreed)))
+        shoal_comm_abort(engine->place.group, status);
 }
 
-shoal_status shoali_engine_read_args(const shoal_engine_args *args, size_t args_size,
-                                     shoal_engine_args *own)
+shoal_status shoal_engine_create(const shoal_engine_args *args, shoal_engine **engine)
 {
-    *own = (shoal_engine_args){0};
-    return SHOALI_SIZED_READ(shoal_engine_args, override_existing_checkpoint, args, args_size, own);
-}
-
-shoal_status shoal_engine_create_sized(const shoal_engine_args *args, size_t args_size,
-                                       shoal_engine **engine)
-{
-    shoal_status status;
-    shoal_engine_args own;
     *engine = NULL;
-    SHOAL_TRY(status, shoali_engine_read_args(args, args_size, &own), done);
-    SHOAL_TRY(status,
-              shoali_engine_make(&own, &(struct shoali_engine_making){.meta = false}, engine),
-              done);
-done:
-    return status;
-}
-
-/* What is not in the structs of today must not be asked for. */
-static shoal_status check_reserved(const shoal_model *model)
-{
-    shoal_status status;
-    SHOAL_TRY(
-        status,
-        shoali_check_reserved("shoal_model.reserved", model->reserved, sizeof model->reserved),
-        done);
-    for (int32_t i = 0; i < model->input_count; i++)
-        SHOAL_TRY(status,
-                  shoali_check_reserved("shoal_input_spec.reserved", model->inputs[i].reserved,
-                                        sizeof model->inputs[i].reserved),
-                  done);
-    for (int32_t i = 0; i < model->layer_count; i++)
-        if (model->layers[i].type)
-            SHOAL_TRY(status,
-                      shoali_check_reserved("shoal_layer_type.reserved",
-                                            model->layers[i].type->reserved,
-                                            sizeof model->layers[i].type->reserved),
-                      done);
-done:
-    return status;
+    return shoali_engine_make(args ? args : &(shoal_engine_args){0},
+                              &(struct shoali_engine_making){.meta = false}, engine);
 }
 
 /* At least one, so that a model without inputs is no lack of memory. */
 static shoal_status make_batch_arrays(struct shoal_engine *engine)
 {
     const size_t count = engine->model->input_count > 0 ? (size_t)engine->model->input_count : 1;
-    engine->batch_arrays = shoali_calloc(count, sizeof *engine->batch_arrays, "a batch's list");
-    engine->batch_inputs = shoali_calloc(count, sizeof *engine->batch_inputs, "a batch's list");
-    return engine->batch_arrays && engine->batch_inputs ? SHOAL_OK : SHOAL_ENOMEM;
+    engine->step.batch_arrays =
+        shoali_calloc(count, sizeof *engine->step.batch_arrays, "a batch's list");
+    engine->step.batch_inputs =
+        shoali_calloc(count, sizeof *engine->step.batch_inputs, "a batch's list");
+    return engine->step.batch_arrays && engine->step.batch_inputs ? SHOAL_OK : SHOAL_ENOMEM;
+}
+
+/* What needs no other rank, nor the mesh. */
+static shoal_status configure(struct shoal_engine *engine, const shoal_engine_args *args)
+{
+    shoal_status status;
+    if (!args->model)
+        return SHOAL_FAIL(SHOAL_EINVAL, "shoal_engine_create needs a model");
+    SHOAL_TRY(status, make_batch_arrays(engine), done);
+    SHOAL_TRY(status, shoali_ds_config_init(&engine->config, args->config_path, args->config_text),
+              done);
+done:
+    return status;
+}
+
+/* What follows from the configuration, the model and this rank's place. */
+static shoal_status derive(struct shoal_engine *engine, const shoal_engine_args *args)
+{
+    shoal_status status;
+    SHOAL_TRY(status, read_config(engine, args), done);
+    engine->config.hashes = engine->config.hashes && !engine->meta; /* there is nothing to hash */
+    SHOAL_TRY(status, open_device(engine, args), done);
+    SHOAL_TRY(status, shoali_engine_declare(engine, compute_dtype(&engine->config)), done);
+    SHOAL_TRY(status, shoali_engine_make_groups(engine), done);
+    SHOAL_TRY(status, read_recompute(engine, args), done);
+    SHOAL_TRY(status, shoali_stages_partition(engine, args), done);
+done:
+    return status;
 }
 
 shoal_status shoali_engine_make(const shoal_engine_args *args,
@@ -364,40 +417,34 @@ shoal_status shoali_engine_make(const shoal_engine_args *args,
 {
     shoal_status status = SHOAL_ENOMEM;
     *engine_out = NULL;
-    if (!args->model)
-        return SHOAL_FAIL(SHOAL_EINVAL, "shoal_engine_create needs a model");
     struct shoal_engine *engine = shoali_calloc(1, sizeof *engine, "the engine");
     if (!engine)
         return status;
     engine->model = args->model;
-    engine->group = args->group ? args->group : args->mesh ? shoal_mesh_world(args->mesh) : NULL;
+    engine->place.group = args->group  ? args->group
+                          : args->mesh ? shoal_mesh_world(args->mesh)
+                                       : NULL;
     engine->inference = args->inference;
     engine->blank_weights = args->blank_weights;
     engine->meta = making->meta;
-    engine->save_info.step = -1;
-    engine->admitted = making->admitted;
-    engine->ranks_per_machine = making->ranks_per_machine;
-    engine->watch = making->watch;
-    engine->override_existing_checkpoint = args->override_existing_checkpoint;
+    engine->save.info.step = -1;
+    engine->place.admitted = making->admitted;
+    engine->place.ranks_per_machine = making->ranks_per_machine;
+    engine->step.watch = making->watch;
+    engine->save.override_existing_checkpoint = args->override_existing_checkpoint;
     const char *output_path = args->output_path ? args->output_path : "";
     engine->output_path = shoali_malloc(strlen(output_path) + 1, "the output folder's name");
     if (!engine->output_path)
         goto done;
     strcpy(engine->output_path, output_path);
-    SHOAL_TRY(status, check_reserved(args->model), done);
-    SHOAL_TRY(status, make_batch_arrays(engine), done);
-    SHOAL_TRY(status, shoali_ds_config_init(&engine->config, args->config_path, args->config_text),
-              done);
+    status = configure(engine, args);
+    SHOAL_TRY(status, shoali_engine_agree_configured(engine, args, status), done);
     SHOAL_TRY(status, shoali_engine_open_mesh(engine, args), done);
-    SHOAL_TRY(status, read_config(engine, args), done);
-    engine->config.hashes = engine->config.hashes && !engine->meta; /* there is nothing to hash */
     SHOAL_TRY(status, shoali_engine_comms_open(engine), done);
-    SHOAL_TRY(status, open_device(engine, args), done);
+    status = derive(engine, args);
+    SHOAL_TRY(status, shoali_engine_agree_derived(engine, status), done);
     SHOAL_TRY(status, agree_on_kernels(engine), done);
-    SHOAL_TRY(status, shoali_engine_declare(engine, compute_dtype(&engine->config)), done);
-    SHOAL_TRY(status, shoali_engine_make_groups(engine), done);
-    SHOAL_TRY(status, read_recompute(engine, args), done);
-    SHOAL_TRY(status, shoali_stages_cut(engine, args), done);
+    SHOAL_TRY(status, shoali_stages_join(engine), done);
     SHOAL_TRY(status, shoali_engine_measure_micro(engine), done);
     SHOAL_TRY(status, create_packed_weights(engine), done);
     SHOAL_TRY(status, create_zero(engine), done);
@@ -406,41 +453,59 @@ shoal_status shoali_engine_make(const shoal_engine_args *args,
     SHOAL_TRY(status, create_monitor(engine), done);
     if (args->saves && !engine->inference)
         SHOAL_TRY(status, shoali_engine_prepare_saves(engine), done);
+    SHOAL_TRY(status, shoali_engine_agree_made(engine), done);
     *engine_out = engine;
 done:
     if (status < 0) {
-        tell_others(engine, status);
+        notify_others(engine, status);
         shoal_engine_destroy(engine);
     }
     return status;
+}
+
+/* How often kernels ran on the host for want of one of the device. */
+static void say_staged(struct shoal_engine *engine)
+{
+    struct shoali_str text = {0};
+    for (int32_t k = 0; engine->ops.staged_calls && k < engine->ops.kernel_count; k++) {
+        const int64_t calls = engine->ops.staged_calls[k];
+        if (calls > 0)
+            shoali_str_append(&text, "%s%s %lld", text.length > 0 ? ", " : "",
+                              shoali_ops_kernel_name(&engine->ops, k), (long long)calls);
+    }
+    if (engine->place.rank == 0 && text.length > 0)
+        SHOALI_INFO("ops", "calls of kernels that ran on the host: %s", shoali_str_get(&text));
+    shoali_str_fini(&text);
+    shoali_free((void *)engine->ops.staged_calls);
 }
 
 void shoal_engine_destroy(shoal_engine *engine)
 {
     if (!engine)
         return;
-    shoali_engine_saver_destroy(engine->saver);
+    shoali_engine_saver_destroy(engine->save.saver);
     shoal_monitor_destroy(engine->monitor);
     shoali_engine_drop_micros(engine);
-    shoali_free(engine->step_list);
-    shoali_free(engine->batch_arrays);
-    shoali_free(engine->batch_inputs);
+    shoali_free(engine->step.lists);
+    shoali_free(engine->step.batch_arrays);
+    shoali_free(engine->step.batch_inputs);
     if (engine->packed_weights)
         shoali_device_free(engine->device, engine->packed_weights);
     shoali_zero_destroy(engine->zero);
     shoali_stages_fini(engine);
-    shoal_comm_destroy(engine->sharers);
+    shoal_comm_destroy(engine->place.sharers);
     shoali_module_fini(&engine->module);
     if (engine->exec.stream)
         shoali_stream_destroy(engine->exec.stream);
     shoali_device_destroy(engine->device);
+    say_staged(engine);
     shoali_pool_destroy(engine->pool);
     shoali_engine_comms_close(engine);
     if (engine->config.document)
         shoali_ds_config_fini(&engine->config);
-    shoal_mesh_destroy(engine->own_mesh);
+    shoal_mesh_destroy(engine->place.own_mesh);
     shoali_free(engine->output_path);
-    shoali_free(engine->save_buffer);
+    shoali_free(engine->save.buffer);
     shoali_engine_drop_files(engine);
     shoali_free(engine);
 }

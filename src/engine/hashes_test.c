@@ -131,6 +131,40 @@ static void test_momentum(void **state)
     compare(SHOAL_DIFF_REAL, "step 1, the learning rate");
 }
 
+/* What a line tells of a tensor, from its number of elements on. */
+static const char *tale_of(const char *data, const char *members)
+{
+    const char *line = strstr(data, members);
+    if (!line)
+        fail_msg("no line with %s", members);
+    return strstr(line, "\"count\":");
+}
+
+/* The first step updates the first and the last tensor, and has the kinds of a step. */
+static void test_every_tensor_moves(void **state)
+{
+    static const char *const optimizers[] = {"{\"type\":\"Lamb\"}", "{\"type\":\"Adafactor\"}",
+                                             NULL};
+    static const char *const tensors[] = {"transformer.wte.weight", "transformer.ln_f.bias"};
+    (void)state;
+    for (int o = 0; o < 3; o++) {
+        char path[128], *data;
+        size_t bytes;
+        train(0, (struct gpt_run){.optimizer = optimizers[o]}, NULL, 0);
+        file_of(0, path);
+        ok(shoali_read_file(path, &data, &bytes));
+        for (int t = 0; t < 2; t++) {
+            char start[128], moved[128];
+            snprintf(start, sizeof start, "\"kind\":\"start\",\"tensor\":\"%s\"", tensors[t]);
+            snprintf(moved, sizeof moved, "\"kind\":\"weight\",\"tensor\":\"%s\"", tensors[t]);
+            const char *before = tale_of(data, start), *after = tale_of(data, moved);
+            assert_memory_not_equal(before, after, strcspn(before, "\n"));
+        }
+        assert_null(strstr(data, "\"kind\":\"model\"")); /* it is called weight */
+        free(data);
+    }
+}
+
 /* Fast sums differ within the bound for any layout; what is not a sum is found, also later. */
 static void test_fast_layouts(void **state)
 {
@@ -185,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_exact_layouts, make_folders, remove_folders),
         cmocka_unit_test_setup_teardown(test_momentum, make_folders, remove_folders),
+        cmocka_unit_test_setup_teardown(test_every_tensor_moves, make_folders, remove_folders),
         cmocka_unit_test_setup_teardown(test_fast_layouts, make_folders, remove_folders),
         cmocka_unit_test_setup_teardown(test_nothing_when_off, make_folders, remove_folders),
         cmocka_unit_test(test_folder_that_cannot_be),

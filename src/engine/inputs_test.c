@@ -1,14 +1,11 @@
 /* Models with many inputs and many tensors between layers; what is wrong with a batch or a boundary
  * is said. */
+#include "base/test_cmocka.h"
 #include "shoal/shoal.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { MANY = 20, SAMPLES = 3, WIDTH = 4, STEPS = 3 };
 
@@ -74,7 +71,6 @@ static const shoal_layer_type last_type = {.name = "last", .forward = forward_la
 
 struct source {
     int32_t missing; /* the input without an array; -1: none */
-    bool reserved;
     float value[MANY + 1][SAMPLES * WIDTH];
 };
 
@@ -87,7 +83,6 @@ static shoal_status fill(void *user, int64_t step, int64_t micro, shoal_batch *b
         assert_null(batch->data[i]);
         batch->data[i] = i == source->missing ? NULL : source->value[i];
     }
-    batch->reserved[3] = source->reserved;
     return SHOAL_OK;
 }
 
@@ -190,41 +185,12 @@ static void test_mistakes(void **state)
     refused((struct habits){.asked = -1, .left = -1}, whole, "a leaves -1 boundary tensors");
     refused(usual, (struct source){.missing = 19},
             "no array for input 19 of model `many`, `x19`: set shoal_batch.data[19]");
-    refused(usual, (struct source){.missing = -1, .reserved = true},
-            "shoal_batch.reserved is not 0");
-}
-
-/* What a newer program asks of a model is not overlooked. */
-static void test_reserved(void **state)
-{
-    shoal_layer_type type = first_type;
-    const shoal_layer_spec layer = {&type, "a", NULL};
-    shoal_input_spec input = {
-        .name = "x", .dtype = SHOAL_F32, .sample_shape = shoal_shape_1(WIDTH)};
-    shoal_model model = {
-        .name = "m", .layers = &layer, .layer_count = 1, .inputs = &input, .input_count = 1};
-    const shoal_engine_args args = {.model = &model,
-                                    .config_text = "{\"train_micro_batch_size_per_gpu\":1}"};
-    shoal_engine *engine = NULL;
-    (void)state;
-    model.reserved[3] = &model;
-    assert_int_equal(shoal_engine_create(&args, &engine), SHOAL_EINVAL);
-    assert_non_null(strstr(shoal_error_message(), "shoal_model.reserved is not 0"));
-    model.reserved[3] = NULL;
-    input.reserved[0] = 1;
-    assert_int_equal(shoal_engine_create(&args, &engine), SHOAL_EINVAL);
-    assert_non_null(strstr(shoal_error_message(), "shoal_input_spec.reserved is not 0"));
-    input.reserved[0] = 0;
-    type.reserved[0] = (void (*)(void))abort;
-    assert_int_equal(shoal_engine_create(&args, &engine), SHOAL_EINVAL);
-    assert_non_null(strstr(shoal_error_message(), "shoal_layer_type.reserved is not 0"));
-    assert_null(engine);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_many), cmocka_unit_test(test_floats_are_rounded),
-        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_reserved)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_many),
+                                       cmocka_unit_test(test_floats_are_rounded),
+                                       cmocka_unit_test(test_mistakes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

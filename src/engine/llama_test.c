@@ -87,10 +87,48 @@ static shoal_status make_plain(const struct gpt_run *run, shoal_model **model)
     return make_model(more, run, model);
 }
 
+/* Branches of one input and one norm, fused matrices sorted by group, factors, a layer without
+ * rope, a bias of the output matrix. */
+static shoal_status make_parallel(const struct gpt_run *run, shoal_model **model)
+{
+    static const struct setting more[SETTINGS] = {{"weight-names", 6 /* falcon */},
+                                                  {"use-parallel-residual", 1},
+                                                  {"shared-input-norm", 1},
+                                                  {"normalization", 0 /* LayerNorm */},
+                                                  {"disable-norm-bias", 1},
+                                                  {"softmax-scale", 0.3},
+                                                  {"residual-multiplier", 0.5},
+                                                  {"logits-multiplier", 0.75},
+                                                  {"no-rope-freq", 2},
+                                                  {"add-lm-head-bias", 1}};
+    return make_model(more, run, model);
+}
+
+/* Norms behind the branches and without weights, one norm over all heads, spare positions. */
+static shoal_status make_behind(const struct gpt_run *run, shoal_model **model)
+{
+    static const struct setting more[SETTINGS] = {{"weight-names", 8 /* opt */},
+                                                  {"position-embedding-type", 0 /* learned */},
+                                                  {"post-layernorm", 1},
+                                                  {"qk-layernorm-whole", 1},
+                                                  {"swiglu", 0},
+                                                  {"relu", 1},
+                                                  {"add-mlp-bias", 1}};
+    return make_model(more, run, model);
+}
+
+/* Norms without weights; gate and up in one matrix, queries, keys and values in another. */
+static shoal_status make_bare(const struct gpt_run *run, shoal_model **model)
+{
+    static const struct setting more[SETTINGS] = {
+        {"weight-names", 2 /* phi3 */}, {"disable-norm-weight", 1}, {"disable-bias-linear", 0}};
+    return make_model(more, run, model);
+}
+
 static const struct kind kinds[] = {
-    {"modern", make_modern, 0x4f402e9afc3e55e4u},
-    {"other", make_other, 0x9f16de38d6318f02u},
-    {"plain", make_plain, 0xcd14bb7082679e0du},
+    {"modern", make_modern, 0x4f402e9afc3e55e4u}, {"other", make_other, 0x9f16de38d6318f02u},
+    {"plain", make_plain, 0xcd14bb7082679e0du},   {"parallel", make_parallel, 0x01c447ab6f47d5b4u},
+    {"behind", make_behind, 0xa63259fa7317fe7cu}, {"bare", make_bare, 0x70b78c0fb0b3cf1du},
 };
 
 /* ---- layouts --------------------------------------------------------------------------------- */
@@ -198,9 +236,15 @@ int main(void)
         TEST(test_bits, 0),
         TEST(test_bits, 1),
         TEST(test_bits, 2),
+        TEST(test_bits, 3),
+        TEST(test_bits, 4),
+        TEST(test_bits, 5),
         TEST(test_same_bits_on_any_layout, 0),
         TEST(test_same_bits_on_any_layout, 1),
         TEST(test_same_bits_on_any_layout, 2),
+        TEST(test_same_bits_on_any_layout, 3),
+        TEST(test_same_bits_on_any_layout, 4),
+        TEST(test_same_bits_on_any_layout, 5),
     };
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }

@@ -3,7 +3,7 @@
 
 static struct gpt_seat seats[GPT_RANKS_MAX];
 
-/* What the layout of stage 0 costs per parameter (README, "memory"). */
+/* What the layout of stage 0 costs per parameter (docs/MEMORY.md, "Bytes of a parameter"). */
 struct bytes {
     const char *options;
     int64_t weight, gradient, states;

@@ -1,22 +1,22 @@
-/* Everything together: the axes of a mesh, ZeRO's stages, where things lie, what is recomputed, types,
- * reductions, kernels and backends. A covering array has every possible triple of values in some
- * cell; each cell trains, and with "reduction": "exact" must give the bits of one rank with the same
- * exact_splits, else a run whose difference from one rank's is what rounding explains.
+/* Everything together: the axes of a mesh, ZeRO's stages, where things lie, what is recomputed,
+ * types, reductions, kernels and backends. A covering array has every possible triple of values in
+ * some cell; each cell trains, and with "reduction": "exact" must give the bits of one rank with
+ * the same exact_splits, else a run whose difference from one rank's is what rounding explains.
  *
- * Every pair of values is tried by default (a third of those cells by ThreadSanitizer), every triple with SHOAL_TEST_FULL=1; SHOAL_TEST_FULL=FROM-TO tries only cells [FROM, TO) of those. SHOAL_TEST_CELL="tp 2, dp 3" tries one cell, of the first values
- * but those; a failure prints it. What arithmetic forbids is said in `forbids` below, one rule
- * each: docs/RATIONALE.md lists them, and the engine refuses them by a sentence.
+ * Every pair of values is tried by default; sanitizers try a third of those cells.
+ *   SHOAL_TEST_FULL=1        every triple; SHOAL_TEST_FULL=FROM-TO only cells [FROM, TO) of those
+ *   SHOAL_TEST_PART=2/3      the second third of the cells
+ *   SHOAL_TEST_CELL="tp 2, dp 3"  one cell, of the first values but those; a failure prints it
+ * What arithmetic forbids is said in `forbids` below, one rule each: docs/RATIONALE.md lists them,
+ * and the engine refuses them by a sentence.
  */
 #include "engine/test_gpt.h"
 
 #include "shoal/diff.h"
 
-#if defined(SHOALI_TSAN)
+#if defined(SHOALI_TSAN) || defined(__SANITIZE_ADDRESS__)
 #define STEPS 4
 #define EVERY 3 /* cells of pairs: they all run the same code in the same threads */
-#elif defined(__SANITIZE_ADDRESS__)
-#define STEPS 4
-#define EVERY 1
 #else
 #define STEPS 20
 #define EVERY 1
@@ -118,8 +118,8 @@ static bool forbids(const struct cell *cell)
 
 /* ---- the covering array ---------------------------------------------------------------------- */
 
-/* Which combinations of `strength` factors' values were in some cell: bit sets, one per combination of
- * factors, over the product of VALUES_MAX values. */
+/* Which combinations of `strength` factors' values were in some cell: bit sets, one per combination
+ * of factors, over the product of VALUES_MAX values. */
 struct tuples {
     int32_t strength;
     uint64_t seen[FACTORS * FACTORS * FACTORS];
@@ -150,8 +150,8 @@ static int64_t bit_of(const int8_t *value, const int32_t *factor)
     return (value[factor[0]] * VALUES_MAX + value[factor[1]]) * VALUES_MAX + value[factor[2]];
 }
 
-/* Part of a cell that a rule of further factors makes impossible is not counted as missing: a part is
- * possible when some whole cell has it. */
+/* Part of a cell that a rule of further factors makes impossible is not counted as missing: a part
+ * is possible when some whole cell has it. */
 static bool completes(struct cell part)
 {
     for (int32_t f = 0; f < FACTORS; f++)
@@ -422,6 +422,10 @@ static void test_everything_together(void **state)
     int from = 0, to = INT32_MAX;
     assert_true(!triples || strcmp(full, "1") == 0 || sscanf(full, "%d-%d", &from, &to) == 2);
     const int32_t count = make_covering_array(seed, triples ? 3 : 2, cells);
+    int part = 1, parts = 1;
+    const char *given = getenv("SHOAL_TEST_PART");
+    assert_true(!given ||
+                (sscanf(given, "%d/%d", &part, &parts) == 2 && part > 0 && part <= parts));
     const char *one = getenv("SHOAL_TEST_CELL");
     const int32_t every = triples ? 1 : EVERY;
     int32_t tried = 0;
@@ -430,7 +434,7 @@ static void test_everything_together(void **state)
         from = 0;
         to = 1;
     }
-    for (int32_t i = from; i < count && i < to; i += every, tried++)
+    for (int32_t i = from + (part - 1) * every; i < count && i < to; i += every * parts, tried++)
         compare_cell(&cells[i]);
     printf("covering array of every %s (seed %llu): %d of %d cells of %d steps\n",
            triples ? "triple" : "pair", (unsigned long long)seed, (int)tried, (int)count,

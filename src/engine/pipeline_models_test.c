@@ -1,7 +1,7 @@
 /* Pipelines of models that are not a GPT: several tensors cross a boundary, some of them without
- * gradients, some passed on as they came, one of them twice; parameters without dims, frozen ones, one
- * that three stages hold; layers without parameters, and layers that read the batch in the middle. And
- * what is refused. */
+ * gradients, some passed on as they came, one of them twice; parameters without dims, frozen ones,
+ * one that three stages hold; layers without parameters, and layers that read the batch in the
+ * middle. And what is refused. */
 #include "engine/test_pipeline.h"
 
 enum { WIDTH = 8, LAYERS = 6 };
@@ -288,7 +288,7 @@ static bool call_alone(struct gpt_seat *seat, struct cell *cell)
 static void test_refused(void **state)
 {
     (void)state;
-    refuse((struct cell){.pipeline = 7}, "a pipeline of 7 stages cannot be cut from 6 layers");
+    refuse((struct cell){.pipeline = 7}, "a pipeline of 7 stages needs more than 6 layers");
     refuse((struct cell){.pipeline = 2, .schedule = "zerobubble"},
            "there is no pipeline schedule \"zerobubble\"");
     refuse((struct cell){.pipeline = 2, .virtual_stages = 2, .schedule = "1f1b"},
@@ -299,6 +299,8 @@ static void test_refused(void **state)
     refuse((struct cell){.pipeline = 2, .partition = "even", .first_layers = 5},
            "do not divide among");
     refuse((struct cell){.pipeline = 2, .partition = "layout:Ettt|L"}, "layout");
+    refuse((struct cell){.pipeline = 2, .partition = "layout:Ex|ttttL"},
+           "has a sign other than E t m L");
     struct cell alone = {.pipeline = 2, .options = ZERO(0, ""), .follow = call_alone};
     run(&alone);
 }
@@ -314,7 +316,7 @@ static bool disagree(struct gpt_seat *seat, struct cell *cell)
     EXPECT(shoal_engine_train_batch(seat->engine, gpt_next, seat, &info) < 0);
     EXPECT(strstr(shoal_error_message(), "rank 0 (pp 0) posted send of 512 F32") != NULL);
     EXPECT(strstr(shoal_error_message(), "rank 1 (pp 1) posted recv of 480 F32") != NULL);
-    EXPECT(strstr(shoal_error_message(), "the way into layer transformer.h.2") != NULL);
+    EXPECT(strstr(shoal_error_message(), "the transfer into layer transformer.h.2") != NULL);
     return true;
 }
 

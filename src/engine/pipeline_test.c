@@ -1,6 +1,6 @@
-/* Pipelines: an engine whose layers are spread over stages is, to everybody outside, the engine of one
- * rank. With "reduction": "exact" losses, norms, weights, states, hashes and files are the same bits
- * for every schedule, cut, number of stages and data ranks, and ZeRO stage. */
+/* Pipelines: an engine whose layers are spread over stages is, to everybody outside, the engine of
+ * one rank. With "reduction": "exact" losses, norms, weights, states, hashes and files are the same
+ * bits for every schedule, cut, number of stages and data ranks, and ZeRO stage. */
 #include "engine/test_pipeline.h"
 
 static void test_schedules(void **state)
@@ -100,8 +100,8 @@ static void test_zero(void **state)
 
 /* ---- precision -------------------------------------------------------------------------------- */
 
-/* Options without "reduction": "exact": a model without tied parameters adds gradients in the order of
- * one rank, whatever the stage. */
+/* Options without "reduction": "exact": a model without tied parameters adds gradients in the order
+ * of one rank, whatever the stage. */
 static void test_fast(void **state)
 {
     static const char *const options[] = {ZERO(0, ""), BF16 ZERO(1, SMALL), FP16 ZERO(2, ""),

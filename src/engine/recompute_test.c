@@ -9,7 +9,7 @@ struct recompute_case {
     int64_t num_layers;
     const char *const *modules;
     const char *keys; /* members of activation_checkpointing */
-    int64_t activations_bytes, host_bytes, growths;
+    int64_t activations_bytes, host_bytes, growths, live_elements;
     int32_t lines; /* logged by profile */
 };
 
@@ -53,22 +53,25 @@ static bool train(struct gpt_seat *seat)
 {
     struct recompute_case *how = seat->run->user;
     shoal_memory_info memory;
+    struct shoali_zero_memory zero;
     if (how->keys && strstr(how->keys, "profile") && seat->rank == 0)
         EXPECT(shoal_log_configure("info", count_lines, how) == SHOAL_OK);
     EXPECT(open_engine(seat, how) == SHOAL_OK);
     EXPECT(gpt_train(seat));
     shoal_engine_get_memory_info(seat->engine, &memory);
     /* what the meta run found is what the run needed */
-    EXPECT(seat->engine->micro_cost.slot_bytes ==
-           (int64_t)shoali_slot_peak_bytes(seat->engine->micro[0].slot));
-    if (seat->engine->micro[0].kept_slot)
-        EXPECT(seat->engine->micro_cost.kept_bytes ==
-               (int64_t)shoali_slot_peak_bytes(seat->engine->micro[0].kept_slot));
+    EXPECT(seat->engine->step.micro_cost.slot_bytes ==
+           (int64_t)shoali_slot_peak_bytes(seat->engine->step.micro[0].slot));
+    if (seat->engine->step.micro[0].kept_slot)
+        EXPECT(seat->engine->step.micro_cost.kept_bytes ==
+               (int64_t)shoali_slot_peak_bytes(seat->engine->step.micro[0].kept_slot));
+    shoali_zero_memory(seat->engine->zero, &zero);
     EXPECT(memory.host_peak_bytes >= memory.activations_host_bytes);
     if (seat->rank == 0) {
         how->activations_bytes = memory.activations_bytes;
         how->host_bytes = memory.activations_host_bytes;
         how->growths = memory.arena_growths;
+        how->live_elements = zero.live_elements;
     }
     return true;
 }
@@ -106,6 +109,28 @@ static void test_same_bits_less_memory(void **state)
                 assert_true(cases[i].activations_bytes < none.activations_bytes);
             }
         }
+}
+
+/* Layers of a chunk run again one after the other, and so are their weights gathered. */
+static void test_weights_of_chunks(void **state)
+{
+    (void)state;
+    struct recompute_case none = {0};
+    struct recompute_case chunks = {.granularity = "full", .method = "uniform", .num_layers = 4};
+    struct gpt_run run = {.ranks = 2,
+                          .layers = 4,
+                          .options = "\"zero_optimization\":{\"stage\":3,\"overlap_comm\":false,"
+                                     "\"stage3_param_persistence_threshold\":0,"
+                                     "\"stage3_prefetch_bucket_size\":0,"
+                                     "\"stage3_max_reuse_distance\":0}",
+                          .steps = 1,
+                          .run = train,
+                          .user = &none};
+    gpt_run_ranks(run, seats);
+    run.user = &chunks;
+    gpt_run_ranks(run, seats);
+    assert_true(none.live_elements > 0);
+    assert_int_equal(chunks.live_elements, none.live_elements);
 }
 
 /* Chunks of layers, and every place where their inputs may wait. */
@@ -182,9 +207,6 @@ static void test_refusals(void **state)
         {{.method = "uniform"}, "without --recompute-granularity"},
         {{.granularity = "full", .method = "some"}, "--recompute-method is \"some\""},
         {{.granularity = "full", .method = "block"}, "needs --recompute-num-layers"},
-        {{.keys = "\"cpu_checkpointing\":true"}, "cpu_checkpointing has nothing to act on"},
-        {{.keys = "\"contiguous_memory_optimization\":true"}, "nothing is recomputed"},
-        {{.keys = "\"profile\":true"}, "activation_checkpointing.profile"},
         {{.keys = "\"number_checkpoints\":-1"}, "number_checkpoints"},
         {{.granularity = "full", .num_layers = 2, .keys = "\"number_checkpoints\":2"},
          "makes chunks of 1 of the 2 layers"},
@@ -214,6 +236,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits_less_memory),
+        cmocka_unit_test(test_weights_of_chunks),
         cmocka_unit_test(test_chunks_and_places),
         cmocka_unit_test(test_refusals),
     };

@@ -2,13 +2,16 @@
 #include "shoal/report.h"
 
 #include "accelerator/accelerator.h"
+#include "base/caches.h"
 #include "base/cpu.h"
+#include "base/memory.h"
+#include "base/plain.h"
 #include "base/pool.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "comm/mpi/mpi.h"
 #include "comm/ucx/ucx.h"
-#include "engine/config.h"
+#include "engine/config/config.h"
 #include "io/io.h"
 #include "ops/ops.h"
 
@@ -95,6 +98,24 @@ static void add_features(struct shoali_str *out)
     shoali_str_fini(&text);
 }
 
+static void add_cache(struct shoali_str *out, const char *name, const struct shoali_cache *cache)
+{
+    char value[96], size[32];
+    snprintf(value, sizeof(value), "%s, %d ways, shared by %d core%s",
+             shoali_format_bytes((double)cache->bytes, size), (int)cache->ways, (int)cache->cores,
+             cache->cores == 1 ? "" : "s");
+    add_line(out, name, value);
+}
+
+/* What kernels go by. */
+static void add_caches(struct shoali_str *out)
+{
+    const struct shoali_caches *caches = shoali_caches_get();
+    add_cache(out, "L1 data cache", &caches->l1);
+    add_cache(out, "L2 cache", &caches->l2);
+    add_cache(out, "last-level cache", &caches->last);
+}
+
 static void add_machine(struct shoali_str *out)
 {
     char value[256], size[32];
@@ -115,21 +136,19 @@ static void add_machine(struct shoali_str *out)
 #else
     add_line(out, "AMX tiles", shoali_cpu_describe_tiles(&cpu, shoali_cpu_permit_tiles()));
 #endif
-    snprintf(value, sizeof(value), "%d usable of %ld", shoali_core_count(),
-             sysconf(_SC_NPROCESSORS_ONLN));
+    const double quota = shoali_cgroup_cpus("");
+    const int count = snprintf(value, sizeof(value), "%d usable of %ld", shoali_core_count(),
+                               sysconf(_SC_NPROCESSORS_ONLN));
+    if (quota > 0)
+        snprintf(value + count, sizeof(value) - (size_t)count,
+                 ": the control group limits CPU time to %lld.%02lld cores", (long long)quota,
+                 (long long)(quota * 100) % 100);
     add_line(out, "cores", value);
-    const struct shoali_cpu_cache last = shoali_cpu_cache_get(NULL);
-    if (last.bytes > 0) {
-        snprintf(value, sizeof(value), "%s, shared by %d core%s",
-                 shoali_format_bytes((double)last.bytes, size), (int)last.cores,
-                 last.cores == 1 ? "" : "s");
-        add_line(out, "last-level cache", value);
-    }
-    double page_bytes = (double)sysconf(_SC_PAGESIZE);
-    add_line(out, "memory",
-             shoali_format_bytes((double)sysconf(_SC_PHYS_PAGES) * page_bytes, size));
-    if (find_value("/proc/meminfo", "MemAvailable", value, sizeof(value)))
-        add_line(out, "memory available", shoali_format_bytes(strtod(value, NULL) * 1024, size));
+    add_caches(out);
+    int64_t total, available;
+    shoali_memory_read("", &total, &available);
+    add_line(out, "memory", shoali_format_bytes((double)total, size));
+    add_line(out, "memory available", shoali_format_bytes((double)available, size));
 }
 
 static void add_limit(struct shoali_str *out, const char *name, int resource, bool bytes)
@@ -158,9 +177,11 @@ static void add_limits(struct shoali_str *out)
                  shoali_format_bytes((double)info.f_blocks * unit, total),
                  shoali_format_bytes(free_bytes, available),
                  free_bytes < SMALL_SHM_BYTES ? " (small: ranks of one machine meet here)" : "");
-        add_line(out, "/dev/shm", value);
+        add_line(out, "/dev/shm",
+                 access("/dev/shm", W_OK) == 0 ? value
+                                               : "not writable: ranks share memory without names");
     } else {
-        add_line(out, "/dev/shm", "missing: ranks of one machine cannot share memory");
+        add_line(out, "/dev/shm", "missing: ranks share memory without names");
     }
     add_limit(out, "locked memory", RLIMIT_MEMLOCK, true);
     add_limit(out, "address space", RLIMIT_AS, true);
@@ -181,10 +202,13 @@ static void add_mpi(struct shoali_str *out)
     shoali_mpi_list(text, sizeof text);
     if (strcmp(text, "none") == 0)
         snprintf(text, sizeof text,
-                 "no plug-in that loads (built where libopenmpi-dev or "
-                 "libmpich-dev is, and needs that MPI)");
+                 "no plug-in loads (it is built where libopenmpi-dev or libmpich-dev is installed, "
+                 "and needs that MPI)");
     add_line(out, "mpi", text);
     shoali_ucx_list(text, sizeof text);
+    if (strcmp(text, "none") == 0)
+        snprintf(text, sizeof text,
+                 "no plug-in loads (it is built where libucx-dev is installed, and needs libucx0)");
     add_line(out, "ucx", text);
     if (!job.launcher)
         return;
@@ -193,14 +217,27 @@ static void add_mpi(struct shoali_str *out)
     add_line(out, "this process", text);
 }
 
-static void add_backends(struct shoali_str *out, const struct shoali_ops *ops)
+static void add_devices(struct shoali_str *out)
 {
     add_heading(out, "devices");
-    for (const struct shoali_accelerator *const *at = shoali_accelerator_all(); *at; at++)
-        add_line(out, (*at)->name, found((*at)->probe));
+    for (const struct shoali_accelerator *const *at = shoali_accelerator_all(); *at; at++) {
+        struct shoali_str text = {0};
+        shoali_str_append(&text, "%s", found((*at)->probe));
+        if ((*at)->describe) {
+            shoali_str_append(&text, ": ");
+            (*at)->describe(&text);
+        }
+        add_line(out, (*at)->name, shoali_str_get(&text));
+        shoali_str_fini(&text);
+    }
+}
+
+static void add_backends(struct shoali_str *out, const struct shoali_ops *ops)
+{
+    add_devices(out);
     add_heading(out, "communication");
     for (const struct shoali_comm_ops *const *at = shoali_comm_all(); *at; at++)
-        if (*at != &shoali_comm_mpi)
+        if (*at != &shoali_comm_mpi && *at != &shoali_comm_ucx) /* plug-ins, below */
             add_line(out, (*at)->name, found((*at)->probe));
     add_mpi(out);
     char io[240];
@@ -214,6 +251,20 @@ static void add_backends(struct shoali_str *out, const struct shoali_ops *ops)
         add_line(out, (*at)->name, shoali_str_get(&text));
         shoali_str_fini(&text);
     }
+}
+
+/* How this machine's caches cut a usual product, that of GPT-2's second layer of a feed-forward. */
+static void add_blocks(struct shoali_str *out, const struct shoali_ops *ops)
+{
+    struct shoali_ops host;
+    struct shoali_str text = {0};
+    const struct shoali_gemm_args product = {
+        .m = 1024, .n = 768, .k = 3072, .lda = 3072, .ldb = 768, .ldc = 768, .dtype_ab = SHOAL_F32};
+    shoali_ops_host_of(ops, &host);
+    shoali_ops_explain_gemm(&host, &product, shoali_core_count(), &text);
+    if (text.text)
+        shoali_str_append(out, "  fp32 product of 1024x3072 by 3072x768: %s\n", text.text);
+    shoali_str_fini(&text);
 }
 
 static void add_kernel_sources(struct shoali_str *out, const struct shoali_ops *ops)
@@ -241,6 +292,7 @@ static void add_kernel_sources(struct shoali_str *out, const struct shoali_ops *
     shoali_str_append(out, "  fall back: ");
     shoali_ops_describe_fallbacks(ops, out);
     shoali_str_append(out, "\n");
+    add_blocks(out, ops);
 }
 
 /* The variables that change what Shoal does. */
@@ -287,8 +339,10 @@ shoal_status shoal_report(char **text)
     shoal_status status;
     struct shoali_str out = {0};
     struct shoali_ops ops;
+    const struct shoali_accelerator *accelerator;
     *text = NULL;
-    SHOAL_TRY(status, shoali_ops_select(NULL, &ops), done);
+    SHOAL_TRY(status, shoali_accelerator_select(NULL, &accelerator), done);
+    SHOAL_TRY(status, shoali_ops_select(NULL, accelerator, &ops), done);
     add_build(&out);
     add_machine(&out);
     add_limits(&out);

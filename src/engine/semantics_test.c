@@ -394,7 +394,7 @@ static bool refused_mesh(struct gpt_seat *seat)
     shoal_mesh *nobody;
     EXPECT(shoal_mesh_create(&(shoal_mesh_args){.ranks = 2, .pipeline = 2}, &nobody) == SHOAL_OK);
     EXPECT_REFUSED(open_on_mesh(seat, nobody), SHOAL_EINVAL,
-                   "a mesh of 2 ranks without a group, so there is nobody to train with");
+                   "a mesh of 2 ranks without a group, over which they communicate");
     shoal_mesh_destroy(nobody);
     return true;
 }

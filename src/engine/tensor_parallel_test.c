@@ -183,7 +183,8 @@ static void run(const struct task *task, const char *options, double dropout, co
 
 /* ---- what is compared ------------------------------------------------------------------------ */
 
-/* Sums over at most some 200 numbers, of which a step has about 20 behind each other, in another order:
+/* Sums over at most some 200 numbers, of which a step has about 20 behind each other, in another
+ * order:
  * 20 sqrt(200) 2^-24 = 1.7e-5 relative; the steps carry it on: at most twice as much each. */
 static void assert_near(const struct task *task, double tolerance)
 {

@@ -1,6 +1,6 @@
 /* test_blocks - ops that stand in for layers which compute with blocks: one makes the whole of a
- * parameter that ranks hold in blocks, and hands each the block of its gradient. For ranks that compute
- * the same, on a device that the host reaches, whose launches are done when they return.
+ * parameter that ranks hold in blocks, and hands each the block of its gradient. For ranks that
+ * compute the same, on a device that the host reaches, whose launches are done when they return.
  */
 #ifndef SHOALI_ENGINE_TEST_BLOCKS_H
 #define SHOALI_ENGINE_TEST_BLOCKS_H

@@ -1,5 +1,5 @@
-/* test_families - small models of every family by name and options, and their batches, for the tests that
- * train on a mesh. */
+/* test_families - small models of every family by name and options, and their batches, for the
+ * tests that train on a mesh. */
 #ifndef SHOALI_ENGINE_TEST_FAMILIES_H
 #define SHOALI_ENGINE_TEST_FAMILIES_H
 

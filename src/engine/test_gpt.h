@@ -10,14 +10,12 @@
 #define SHOALI_ENGINE_TEST_GPT_H
 
 #include "base/base.h"
+#include "base/test_cmocka.h"
 #include "engine/engine.h"
 #include "shoal/transformer.h"
 
 #include <netinet/in.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +23,6 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { GPT_RANKS_MAX = 16, GPT_STEPS_MAX = 64, GPT_VOCAB = 31, GPT_SEQ = 16, GPT_SAMPLES_MAX = 8 };
 
@@ -44,7 +40,7 @@ struct gpt_run {
     const char *options;   /* more members of ds_config.json: "\"bf16\":{...}" */
     const char *optimizer; /* NULL: AdamW */
     double dropout, label_smoothing;
-    bool untied;
+    bool untied, inference;
     bool fused;            /* head and loss in tiles of the vocabulary */
     int64_t padding;       /* of the vocabulary, to a multiple of this; 0: 1 */
     const char *recompute; /* granularity */
@@ -162,6 +158,7 @@ static inline shoal_status gpt_open(struct gpt_seat *seat, const char *config)
                                                        .group = seat->group,
                                                        .output_path = run->output_path,
                                                        .saves = 1,
+                                                       .inference = run->inference,
                                                        .seed = run->seed,
                                                        .threads = run->threads,
                                                        .accelerator = run->accelerator,

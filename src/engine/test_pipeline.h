@@ -1,9 +1,10 @@
-/* test_pipeline - engines of several layouts, one after the other, and what everybody outside can see
- * of them: for the tests that want the bits of one rank from every pipeline.
+/* test_pipeline - engines of several layouts, one after the other, and what everybody outside can
+ * see of them: for the tests that want the bits of one rank from every pipeline.
  *
- * A cell says which layout, options and model; run() makes its ranks as threads, each of which opens a
- * mesh and an engine, evaluates, trains, reads everything, evaluates again and saves. check_cells()
- * compares cells with one rank: losses, norms, values, fingerprints, hashes and files.
+ * A cell says which layout, options and model; run() makes its ranks as threads, each of which
+ * opens a mesh and an engine, evaluates, trains, reads everything, evaluates again and saves.
+ * check_cells() compares cells with one rank: losses, norms, values, fingerprints, hashes and
+ * files.
  */
 #ifndef SHOALI_ENGINE_TEST_PIPELINE_H
 #define SHOALI_ENGINE_TEST_PIPELINE_H

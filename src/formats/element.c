@@ -55,15 +55,6 @@ shoal_dtype shoali_element_dtype(enum shoali_element type)
     return types[type].dtype;
 }
 
-enum shoali_element shoali_element_of(shoal_dtype dtype)
-{
-    int found = 0;
-    for (int i = 0; i < SHOALI_ELEMENT_COUNT; i++)
-        if (types[i].dtype == dtype)
-            found = i;
-    return (enum shoali_element)found;
-}
-
 static double small_float(uint8_t bits, int mantissa_bits)
 {
     const int exponent_bits = 7 - mantissa_bits, bias = (1 << (exponent_bits - 1)) - 1;

@@ -1,20 +1,13 @@
-/* formats - files of tensors that other programs wrote, seen in one way. Level L2.
+/* formats - files of tensors, seen in one way. Level L2.
  *
- *   formats.h         one file as a list of tensors and, where it is a pickle, a tree of values
+ *   formats.h         one file as a list of tensors
  *   element.c         element types: their names in each format, and as numbers
- *   foreign.c           a file that is read at places, with bounds
+ *   input.c           a file that is read at places, with bounds
  *   safetensors.c     headers of safetensors files
- *   zip.c             the directory of a zip archive, zip64 too; members that are stored as they are
- *   pickle.h, .c      a pickle (protocols 2 to 5) as values: pickle_value.c makes and reads them,
- *                     pickle_call.c knows what calls mean
- *   torch.c           torch.save's files: archives (since PyTorch 1.6) and the older form
- *   npy.c             numpy's .npy, and the members of .npz
  *   tensor_file.c     which format a file has; the view; reading elements
  *
- * Nothing that a file says is executed. A pickle is a program for a machine that imports and calls
- * what it names; ours knows a short list of calls that make tensors and plain values, does these
- * itself, and keeps every other call as an opaque value that remembers its name and arguments. So a
- * hostile file can be refused or look odd, and no more.
+ * A format is a row {name, probe, open}. The build writes the table of rows: safetensors, and those
+ * of foreign/ unless it was left out.
  *
  * Files are read by pread and never mapped: one that shrinks meanwhile is an error, not a signal.
  * Every offset and size is checked against the file before it is used, sums and products with
@@ -65,28 +58,27 @@ const char *shoali_element_name(enum shoali_element type);
 size_t shoali_element_bytes(enum shoali_element type);
 /* The tensor type with the same bytes; SHOAL_DTYPE_COUNT: there is none. */
 shoal_dtype shoali_element_dtype(enum shoali_element type);
-enum shoali_element shoali_element_of(shoal_dtype dtype);
 /* Little-endian elements as numbers; false, and nothing written, for complex ones. Integers beyond
  * 2^53 and F64 in F32 are rounded to nearest. */
 bool shoali_element_to_f64(enum shoali_element type, const void *from, int64_t count, double *to);
 bool shoali_element_to_f32(enum shoali_element type, const void *from, int64_t count, float *to);
 
-/* ---- one file, open for reading (foreign.c) --------------------------------------------------- */
+/* ---- one file, open for reading (input.c) ----------------------------------------------------- */
 
-struct shoali_foreign {
+struct shoali_input {
     char *path; /* owned */
     int descriptor;
     int64_t bytes; /* when it was opened */
 };
 /* SHOAL_ENOENT: there is none. */
-SHOAL_CHECKED shoal_status shoali_foreign_open(const char *path, struct shoali_foreign *input);
-void shoali_foreign_close(struct shoali_foreign *input);
+SHOAL_CHECKED shoal_status shoali_input_open(const char *path, struct shoali_input *input);
+void shoali_input_close(struct shoali_input *input);
 /* All bytes or an error. */
-SHOAL_CHECKED shoal_status shoali_foreign_read(const struct shoali_foreign *input, int64_t at,
-                                               int64_t bytes, void *out);
+SHOAL_CHECKED shoal_status shoali_input_read(const struct shoali_input *input, int64_t at,
+                                             int64_t bytes, void *out);
 /* SHOAL_EINVAL with "FILE, byte N: sentence"; at < 0: "FILE: sentence". */
-SHOAL_CHECKED shoal_status shoali_foreign_fail(const struct shoali_foreign *input, int64_t at,
-                                               const char *format, ...) SHOAL_PRINTF(3, 4);
+SHOAL_CHECKED shoal_status shoali_input_fail(const struct shoali_input *input, int64_t at,
+                                             const char *format, ...) SHOAL_PRINTF(3, 4);
 
 /* ---- tensors -------------------------------------------------------------------------------- */
 
@@ -112,22 +104,12 @@ bool shoali_file_tensor_shape(const struct shoali_file_tensor *weight, shoal_sha
 /* Of its element type. */
 const char *shoali_file_tensor_type(const struct shoali_file_tensor *tensor);
 
-enum shoali_tensor_file_kind {
-    SHOALI_TENSOR_FILE_SAFETENSORS,
-    SHOALI_TENSOR_FILE_TORCH,        /* an archive of torch.save */
-    SHOALI_TENSOR_FILE_TORCH_LEGACY, /* torch.save before PyTorch 1.6 */
-    SHOALI_TENSOR_FILE_PICKLE,       /* a pickle alone */
-    SHOALI_TENSOR_FILE_NPY,
-    SHOALI_TENSOR_FILE_NPZ
-};
-const char *shoali_tensor_file_kind_name(enum shoali_tensor_file_kind kind);
-
 struct shoali_value;
 /* A file's tensors, in the order in which the file names them. */
 struct shoali_tensor_file {
-    struct shoali_foreign input;
+    struct shoali_input input;
     struct shoali_arena arena;
-    enum shoali_tensor_file_kind kind;
+    const char *kind; /* for people: "safetensors" */
     struct shoali_file_tensor *tensor;
     int32_t count;
     const struct shoali_value *root;    /* of pickles; else NULL */
@@ -136,6 +118,17 @@ struct shoali_tensor_file {
     char *window; /* of reads that jump */
     int64_t window_at, window_bytes;
 };
+struct shoali_tensor_format {
+    const char *name;
+    /* A file's first bytes, 16 at most. */
+    bool (*probe)(const unsigned char *head, int64_t bytes);
+    /* Fills a view whose input is open and whose arena is ready. */
+    shoal_status (*open)(struct shoali_tensor_file *file);
+};
+/* NULL-terminated; written by the build. */
+extern const struct shoali_tensor_format *const shoali_tensor_formats[];
+extern const struct shoali_tensor_format shoali_format_safetensors;
+
 /* Whether a file's first bytes are of one of the formats; reads 16 bytes at most. False also for
  * what cannot be opened. */
 bool shoali_tensor_file_looks_known(const char *path);
@@ -145,9 +138,6 @@ SHOAL_CHECKED shoal_status shoali_tensor_file_open(const char *path,
                                                    struct shoali_tensor_file *file);
 /* Also of a view that is all zero, or that could not be opened. */
 void shoali_tensor_file_close(struct shoali_tensor_file *file);
-/* The first of that name; NULL: none. */
-const struct shoali_file_tensor *shoali_tensor_file_find(const struct shoali_tensor_file *file,
-                                                         const char *name);
 /* Elements [first, first + count) in row-major order as they are stored, little-endian. */
 SHOAL_CHECKED shoal_status shoali_tensor_file_read(struct shoali_tensor_file *file,
                                                    const struct shoali_file_tensor *weight,
@@ -160,8 +150,8 @@ SHOAL_CHECKED shoal_status shoali_tensor_file_read_f32(struct shoali_tensor_file
 /* ---- safetensors (safetensors.c) ------------------------------------------------------------ */
 
 /* Reads a header's JSON text: tensors in file order, `at` from the first data byte on. Types that
- * are not known are no errors. SHOAL_ECORRUPT, with a sentence to be prefixed by the file's name: no
- * such header, gaps, or not data_bytes in all. */
+ * are not known are no errors. SHOAL_ECORRUPT, with a sentence to be prefixed by the file's name:
+ * no such header, gaps, or not data_bytes in all. */
 struct shoali_safetensors_args {
     const char *text;
     size_t text_bytes;
@@ -171,28 +161,5 @@ struct shoali_safetensors_args {
 SHOAL_CHECKED shoal_status shoali_safetensors_header(const struct shoali_safetensors_args *args,
                                                      struct shoali_file_tensor **tensors,
                                                      int32_t *count);
-
-/* ---- archives (zip.c) ----------------------------------------------------------------------- */
-
-struct shoali_zip_entry {
-    const char *name;
-    int64_t header, bytes; /* of the member's own header; of its content */
-    uint16_t method;       /* 0: as it is */
-};
-struct shoali_zip {
-    const struct shoali_foreign *input;
-    struct shoali_zip_entry *entry; /* in the archive's order */
-    const struct shoali_zip_entry **sorted;
-    int32_t count;
-};
-/* Reads the directory. */
-SHOAL_CHECKED shoal_status shoali_zip_open(const struct shoali_foreign *input,
-                                           struct shoali_arena *arena, struct shoali_zip *zip);
-/* NULL: none. */
-const struct shoali_zip_entry *shoali_zip_find(const struct shoali_zip *zip, const char *name);
-/* The first byte of a member's content, all of which lies in the file. SHOAL_EINVAL: it is
- * compressed, or its header disagrees with the directory. */
-SHOAL_CHECKED shoal_status shoali_zip_locate(const struct shoali_zip *zip,
-                                             const struct shoali_zip_entry *entry, int64_t *at);
 
 #endif

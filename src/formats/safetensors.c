@@ -6,18 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool read_shape(const json_t *value, struct shoali_arena *arena,
-                       struct shoali_file_tensor *weight)
+/* `dim` has room for the dims of the list, if they are not too many. */
+static bool read_shape(const json_t *value, int64_t *dim, struct shoali_file_tensor *weight)
 {
     const size_t dims = json_array_size(value);
+    bool possible = true, empty = false;
     weight->count = 1;
     if (!json_is_array(value) || dims > SHOALI_FILE_TENSOR_MAX_DIMS)
         return false;
-    int64_t *dim = shoali_arena_alloc(arena, (dims + 1) * sizeof *dim);
-    bool possible = true, empty = false;
     weight->ndim = (int32_t)dims;
     weight->dim = dim;
-    for (size_t i = 0; i < dims && dim; i++) {
+    for (size_t i = 0; i < dims; i++) {
         const json_t *entry = json_array_get(value, i);
         dim[i] = json_integer_value(entry);
         if (!json_is_integer(entry) || dim[i] < 0)
@@ -27,13 +26,15 @@ static bool read_shape(const json_t *value, struct shoali_arena *arena,
     }
     if (empty)
         weight->count = 0;
-    return dim && (possible || empty);
+    return possible || empty;
 }
 
 static shoal_status read_entry(const char *name, json_t *value, struct shoali_arena *arena,
                                struct shoali_file_tensor *weight, int64_t *end)
 {
-    json_t *offsets = json_object_get(value, "data_offsets");
+    const json_t *offsets = json_object_get(value, "data_offsets");
+    const json_t *shape = json_object_get(value, "shape");
+    const size_t dims = json_array_size(shape);
     const char *type = json_string_value(json_object_get(value, "dtype"));
     int64_t bytes = -1;
     weight->name = shoali_arena_strdup(arena, name);
@@ -42,10 +43,13 @@ static shoal_status read_entry(const char *name, json_t *value, struct shoali_ar
     weight->type =
         type ? shoali_element_find(SHOALI_NAMED_BY_SAFETENSORS, type) : SHOALI_ELEMENT_COUNT;
     weight->type_name = shoali_arena_strdup(arena, type ? type : "");
-    if (!weight->type_name)
+    int64_t *dim = shoali_arena_alloc(
+        arena, ((dims < SHOALI_FILE_TENSOR_MAX_DIMS ? dims : SHOALI_FILE_TENSOR_MAX_DIMS) + 1) *
+                   sizeof *dim);
+    if (!weight->type_name || !dim)
         return SHOAL_ENOMEM;
-    if (!type || !read_shape(json_object_get(value, "shape"), arena, weight) ||
-        json_array_size(offsets) != 2 || !json_is_integer(json_array_get(offsets, 0)) ||
+    if (!type || !read_shape(shape, dim, weight) || json_array_size(offsets) != 2 ||
+        !json_is_integer(json_array_get(offsets, 0)) ||
         !json_is_integer(json_array_get(offsets, 1)))
         return SHOAL_FAIL(SHOAL_ECORRUPT, "the header's entry `%s` cannot be read", name);
     weight->at = json_integer_value(json_array_get(offsets, 0));
@@ -94,7 +98,7 @@ shoal_status shoali_safetensors_header(const struct shoali_safetensors_args *arg
     if (status == SHOAL_ENOMEM)
         goto done;
     if (!json_is_object(root)) {
-        status = SHOAL_FAIL(SHOAL_ECORRUPT, "the header is no JSON object: %s",
+        status = SHOAL_FAIL(SHOAL_ECORRUPT, "the header is not a JSON object: %s",
                             root ? "another value" : error.text);
         goto done;
     }
@@ -116,8 +120,8 @@ shoal_status shoali_safetensors_header(const struct shoali_safetensors_args *arg
         at += (*tensors)[filled].bytes;
     if (at != args->data_bytes || filled < *count)
         status = SHOAL_FAIL(SHOAL_ECORRUPT,
-                            "the header's tensors do not fill the %lld bytes behind it without "
-                            "gaps or overlaps: byte %lld",
+                            "the header's tensors do not fill the %lld bytes after it without gaps "
+                            "or overlaps: byte %lld",
                             (long long)args->data_bytes, (long long)at);
 done:
     json_decref(root);

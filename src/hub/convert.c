@@ -1,6 +1,7 @@
 /* A folder of weights into another one, for transformers. */
 #include "autograd/autograd.h"
 #include "checkpoint/weight_folder.h"
+#include "checkpoint/weight_source.h"
 #include "hub/hub.h"
 
 #include <jansson.h>
@@ -9,7 +10,8 @@
 
 struct conversion {
     shoal_convert_args args;
-    const char *source; /* the folder that has weights */
+    const char *source;    /* the folder that has weights */
+    const char *describer; /* the folder that has config.json and the tokenizer */
     struct shoali_arena arena;
     bool own;                    /* it is a checkpoint of ours */
     shoal_model_config *stored;  /* as the source has it */
@@ -26,19 +28,53 @@ struct conversion {
 
 /* ---- where it comes from -------------------------------------------------------------------- */
 
+/* DIR, or DIR/TAG, where another program wrote it; NULL: none did. */
+static const char *find_foreign(struct conversion *conversion)
+{
+    const shoal_convert_args *args = &conversion->args;
+    const char *dir = args->tag
+                          ? shoali_arena_printf(&conversion->arena, "%s/%s", args->in, args->tag)
+                          : args->in;
+    return dir && shoali_weight_source_find(dir) ? dir : NULL;
+}
+
+/* Where config.json is: only our checkpoints say themselves which model they have. */
+static shoal_status find_describer(struct conversion *conversion)
+{
+    const char *given = conversion->args.model_config;
+    conversion->describer = given             ? given
+                            : conversion->own ? conversion->source
+                                              : conversion->args.in;
+    if (conversion->own && given)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "--model-config %s has no effect: the checkpoint %s describes its model",
+                          given, conversion->source);
+    if (conversion->own || shoali_has_file(conversion->describer, "config.json"))
+        return SHOAL_OK;
+    return given ? SHOAL_FAIL(SHOAL_EINVAL, "--model-config %s: there is no config.json", given)
+                 : SHOAL_FAIL(SHOAL_EINVAL,
+                              "%s does not say which model it has: give --model-config, a folder "
+                              "with the model's config.json",
+                              conversion->args.in);
+}
+
 static shoal_status find_source(struct conversion *conversion)
 {
     shoal_status status = SHOAL_OK;
+    const char *foreign = find_foreign(conversion);
     struct shoali_checkpoint_info info = {0};
     const shoal_convert_args *args = &conversion->args;
-    if (!args->tag && shoal_hub_is_folder(args->in)) {
+    if (foreign) {
+        conversion->source = foreign;
+    } else if (!args->tag && (shoal_hub_is_folder(args->in) ||
+                              (args->model_config && shoali_weight_folder_probe(args->in)))) {
         conversion->source = args->in;
     } else {
         status = shoali_checkpoint_open(args->in, args->tag, &info);
         if (status == SHOAL_ENOENT && !args->tag)
             status = SHOAL_FAIL(SHOAL_ENOENT,
-                                "%s is neither a folder with config.json and weights nor one of "
-                                "checkpoints",
+                                "%s is neither a Hugging Face folder (config.json and weights) "
+                                "nor a folder of checkpoints",
                                 args->in);
         SHOAL_TRY(status, status, done);
         conversion->source = shoali_arena_printf(&conversion->arena, "%s/%s", args->in, info.tag);
@@ -46,9 +82,36 @@ static shoal_status find_source(struct conversion *conversion)
             status = SHOAL_ENOMEM;
     }
     if (status == SHOAL_OK)
-        conversion->own = shoali_hub_has_file(conversion->source, "manifest.json");
+        conversion->own = shoali_has_file(conversion->source, "manifest.json");
+    if (status == SHOAL_OK)
+        status = find_describer(conversion);
 done:
     shoali_checkpoint_info_fini(&info);
+    return status;
+}
+
+/* The files that are copied must be of the tokenizer that the checkpoint was trained with. */
+static shoal_status check_tokenizer(const struct conversion *conversion, const json_t *stored)
+{
+    shoal_status status;
+    char *text = NULL, why[200];
+    shoal_tokenizer *own = NULL, *files = NULL;
+    shoal_tokenizer_likeness likeness;
+    SHOAL_TRY(status, shoal_hub_open_tokenizer(conversion->source, &files), done);
+    if (!files || !stored)
+        goto done;
+    SHOAL_TRY(status, shoali_json_write(stored, JSON_COMPACT, "a tokenizer", &text), done);
+    SHOAL_TRY(status, shoal_tokenizer_from_json(text, strlen(text), &own), done);
+    SHOAL_TRY(status, shoal_tokenizer_compare(own, files, &likeness, why, sizeof why), done);
+    if (likeness == SHOAL_TOKENIZER_OTHER)
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "%s: the tokenizer's files are of another tokenizer than the one that "
+                            "the checkpoint was trained with (%s): put the right files there",
+                            conversion->source, why);
+done:
+    shoal_tokenizer_destroy(own);
+    shoal_tokenizer_destroy(files);
+    free(text);
     return status;
 }
 
@@ -67,13 +130,14 @@ static shoal_status read_own_config(struct conversion *conversion)
     const json_t *model = json_object_get(client, "model");
     if (!model) {
         status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "%s does not say which model it has: only checkpoints that `shoal "
+                            "%s has no description of its model: only checkpoints that `shoal "
                             "pretrain` wrote can be converted",
                             conversion->source);
         goto done;
     }
     SHOAL_TRY(status, shoali_json_write(model, JSON_COMPACT, "a model's options", &text), done);
     SHOAL_TRY(status, shoal_model_config_from_json(text, &conversion->stored), done);
+    SHOAL_TRY(status, check_tokenizer(conversion, json_object_get(client, "tokenizer")), done);
 done:
     free(text);
     json_decref(client);
@@ -83,8 +147,10 @@ done:
 
 static shoal_status read_config(struct conversion *conversion)
 {
-    return conversion->own ? read_own_config(conversion)
-                           : shoal_hub_read_config(conversion->source, &conversion->stored, NULL);
+    return conversion->own
+               ? read_own_config(conversion)
+               : shoal_hub_read(conversion->describer, conversion->args.allow_unknown_keys,
+                                &conversion->stored, NULL);
 }
 
 /* ---- what it becomes ------------------------------------------------------------------------ */
@@ -201,7 +267,7 @@ static shoal_status write_configs(struct conversion *conversion)
         .config = shoal_model_get_config(conversion->model),
         .dtype = conversion->dtype,
         .source =
-            shoali_hub_has_file(conversion->source, "config.json") ? conversion->source : NULL};
+            shoali_has_file(conversion->describer, "config.json") ? conversion->describer : NULL};
     SHOAL_TRY(status, shoal_hub_write_config(&args, &config), done);
     SHOAL_TRY(status, shoal_hub_write_generation(&args, &generation), done);
     SHOAL_TRY(status,
@@ -224,10 +290,10 @@ static shoal_status copy_tokenizer(struct conversion *conversion)
     char *data = NULL;
     size_t bytes;
     for (int32_t i = 0; (name = shoal_hub_tokenizer_file(i)) != NULL; i++) {
-        if (!shoali_hub_has_file(conversion->source, name))
+        if (!shoali_has_file(conversion->describer, name))
             continue;
         const char *path =
-            shoali_arena_printf(&conversion->arena, "%s/%s", conversion->source, name);
+            shoali_arena_printf(&conversion->arena, "%s/%s", conversion->describer, name);
         if (!path)
             return SHOAL_ENOMEM;
         SHOAL_TRY(status, shoali_read_file(path, &data, &bytes), done);
@@ -237,6 +303,25 @@ static shoal_status copy_tokenizer(struct conversion *conversion)
     }
 done:
     free(data);
+    return status;
+}
+
+/* Infinite weights make NaN of every text. */
+static shoal_status check_lost(const struct conversion *conversion)
+{
+    shoal_status status = SHOAL_OK;
+    struct shoali_str text = {0};
+    if (!shoali_weight_describe_lost(&conversion->folder, conversion->found,
+                                     conversion->module.param_count, conversion->dtype, &text))
+        goto done;
+    if (conversion->args.allow_overflow)
+        SHOALI_WARN("hub", "%s: they became infinite", shoali_str_get(&text));
+    else
+        status = SHOAL_FAIL(
+            SHOAL_ENUMERIC, "%s: give --dtype %s, or --allow-overflow to write infinities",
+            shoali_str_get(&text), conversion->dtype == SHOAL_F16 ? "bf16 or fp32" : "fp32");
+done:
+    shoali_str_fini(&text);
     return status;
 }
 
@@ -257,19 +342,18 @@ static shoal_status write_folder(struct conversion *conversion)
                                       .user = conversion,
                                       .read = read_piece}),
               done);
+    SHOAL_TRY(status, check_lost(conversion), done);
 done:
     return shoali_weight_output_end(&conversion->output, status);
 }
 
-shoal_status shoal_convert_sized(const shoal_convert_args *given, size_t given_size)
+shoal_status shoal_convert(const shoal_convert_args *given)
 {
     shoal_status status;
     struct conversion conversion = {0};
     shoali_arena_init(&conversion.arena);
-    SHOAL_TRY(
-        status,
-        SHOALI_SIZED_READ(shoal_convert_args, max_shard_bytes, given, given_size, &conversion.args),
-        done);
+    if (given)
+        conversion.args = *given;
     if (!conversion.args.in || !conversion.args.out) {
         status = SHOAL_FAIL(SHOAL_EINVAL, "a conversion needs a folder to read and one to write");
         goto done;
@@ -280,6 +364,8 @@ shoal_status shoal_convert_sized(const shoal_convert_args *given, size_t given_s
     SHOAL_TRY(status, make_model(&conversion), done);
     SHOAL_TRY(status, open_weights(&conversion), done);
     SHOAL_TRY(status, match(&conversion), done);
+    for (int32_t i = 0; i < conversion.folder.tensor_count; i++)
+        conversion.folder.tensor[i].lost = 0; /* of what was compared */
     SHOAL_TRY(status, write_folder(&conversion), done);
 done:
     shoali_weight_folder_close(&conversion.folder);

@@ -1,20 +1,10 @@
 /* config.json to options and back; what is refused, and in which words. */
+#include "base/test_cmocka.h"
 #include "hub/hub.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
-
-static void ok(shoal_status status)
-{
-    if (status < 0)
-        fail_msg("%s: %s", shoal_status_name(status), shoal_error_trace());
-}
 
 static double get(const shoal_model_config *config, const char *option)
 {
@@ -30,44 +20,22 @@ static shoal_model_config *read_text(const char *text, shoal_dtype *dtype)
     return config;
 }
 
-/* ---- every option and key has a place ---- */
+/* ---- every option exists ---- */
 
-static bool is_listed(const char *const *list, const char *name)
-{
-    for (; list && *list; list++)
-        if (strcmp(*list, name) == 0)
-            return true;
-    return false;
-}
-
-static bool has_place(const struct shoali_hub_family *family, const char *option)
-{
-    for (int32_t i = 0; i < family->key_count; i++)
-        if (family->keys[i].option && strcmp(family->keys[i].option, option) == 0)
-            return true;
-    for (int32_t i = 0; i < family->fixed_count; i++)
-        if (strcmp(family->fixed[i].option, option) == 0)
-            return true;
-    return is_listed(family->seen, option) || is_listed(shoali_hub_training, option);
-}
-
-/* An option that is added to a model later must not be forgotten: config.json would not say it. */
-static void test_options_have_places(void **state)
+/* keys_test.c compares the other way: what no family mentions has its default. */
+static void test_options_exist(void **state)
 {
     (void)state;
     for (int32_t f = 0; shoali_hub_families[f]; f++) {
         const struct shoali_hub_family *family = shoali_hub_families[f];
         shoal_model_config *config = NULL;
-        const shoal_model_option *option;
+        double value;
         ok(shoal_model_config_create(family->row, &config));
-        for (int32_t i = 0; (option = shoal_model_config_option(config, i)) != NULL; i++)
-            if (!has_place(family, option->name))
-                fail_msg("%s: src/hub does not know the option %s", family->type, option->name);
         for (int32_t i = 0; i < family->key_count; i++)
             if (family->keys[i].option)
-                assert_true(shoali_hub_has(config, family->keys[i].option));
+                ok(shoal_model_config_get(config, family->keys[i].option, &value));
         for (int32_t i = 0; i < family->fixed_count; i++)
-            assert_true(shoali_hub_has(config, family->fixed[i].option));
+            ok(shoal_model_config_get(config, family->fixed[i].option, &value));
         shoal_model_config_destroy(config);
     }
 }
@@ -108,6 +76,10 @@ static void test_gpt2(void **state)
 #define SIZES                                                                     \
     "\"hidden_size\": 40, \"num_hidden_layers\": 2, \"num_attention_heads\": 5, " \
     "\"intermediate_size\": 72, \"vocab_size\": 97"
+#define SIZES2                                                                    \
+    "\"hidden_size\": 48, \"num_hidden_layers\": 4, \"num_attention_heads\": 6, " \
+    "\"vocab_size\": 97"
+#define OF(type) "{\"model_type\": \"" type "\", " SIZES
 #define LLAMA "\"model_type\": \"llama\", " SIZES
 #define MISTRAL "\"model_type\": \"mistral\", " SIZES
 #define QWEN2 "\"model_type\": \"qwen2\", " SIZES
@@ -204,6 +176,16 @@ static void test_choices(void **state)
     ok(shoal_model_config_set_choice(config, "normalization", "RMSNorm"));
     ok(shoal_model_config_set_choice(config, "position-embedding-type", "rope"));
     assert_true(get(config, "normalization") == 1 && get(config, "position-embedding-type") == 1);
+    const struct {
+        const char *family;
+        double names;
+    } names[] = {{"phi", 1},       {"phi3", 2},        {"starcoder2", 3}, {"gpt_neox", 4},
+                 {"gptj", 5},      {"falcon", 6},      {"falcon_ln2", 7}, {"opt", 8},
+                 {"internlm2", 9}, {"gpt_bigcode", 10}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        ok(shoal_model_config_set_choice(config, "weight-names", names[i].family));
+        assert_true(get(config, "weight-names") == names[i].names);
+    }
     shoal_model_config_destroy(config);
 }
 
@@ -213,7 +195,11 @@ struct mistake {
     const char *text, *sentence;
 };
 
-#define TYPES "gpt2, llama, mistral, qwen2, qwen3, gemma, bert, megatron-bert"
+#define TYPES                                                                                      \
+    "gpt2, llama, mistral, qwen2, qwen3, gemma, nemotron, phi, phi3, olmo, olmo2, granite, "       \
+    "stablelm, smollm3, cohere, falcon, gpt_neox, gptj, opt, starcoder2, internlm2, gpt_bigcode, " \
+    "arcee, helium, ernie4_5, bert, "                                                              \
+    "megatron-bert"
 
 static void expect_refusals(const struct mistake *mistakes, size_t count)
 {
@@ -237,17 +223,16 @@ static void test_refusals(void **state)
         {"{}",
          "config.json:1: `model_type` is not given; models of these types are computed: " TYPES},
         {"[1]", "config.json: the text is not a JSON object: begin it with {"},
-        {"{" GPT2 ",\n\"scale_attn_by_inverse_layer_idx\": true}",
-         "config.json:2: `scale_attn_by_inverse_layer_idx` is true, and only false is computed"},
-        {"{" GPT2 ",\n\n\"activation_function\": \"relu\"}",
-         "config.json:3: `activation_function` is \"relu\", and only gelu_new, gelu_pytorch_tanh "
-         "and "
-         "gelu are computed"},
+        {"{" GPT2 ",\n\"scale_attn_weights\": false}",
+         "config.json:2: `scale_attn_weights` is false, and only true is computed"},
+        {"{" GPT2 ",\n\n\"activation_function\": \"silu\"}",
+         "config.json:3: `activation_function` is \"silu\", and only gelu_new, gelu_pytorch_tanh, "
+         "gelu and relu are computed"},
         {"{" GPT2 ",\n\"quantization_config\": {\"bits\": 4}}",
          "config.json:2: `quantization_config` is {\"bits\":4}, which is not computed"},
         {"{" GPT2 ",\n\"flux\": 1.5}",
          "config.json:2: `flux` is 1.5, and nothing is known of this key for such a model: if it "
-         "does not change what the model computes, remove it"},
+         "does not change what the model computes, remove it or give --allow-unknown-config-keys"},
         {"{\"model_type\": \"gpt2\", \"n_layer\": 2}",
          "config.json:1: there is no `n_embd`, which a model of type gpt2 needs"},
         {"{" GPT2 ",\n\"layer_norm_epsilon\": \"small\"}",
@@ -263,8 +248,24 @@ static void test_refusals(void **state)
          "config.json:2: `shoal` is "
          "{\"vocab_size\":90,\"make_vocab_size_divisible_by\":64}, which does not make "
          "`vocab_size`"},
-        {"{" LLAMA ",\n\"mlp_bias\": true}",
-         "config.json:2: `mlp_bias` is true, which is computed with `attention_bias` alone"},
+        {"{" GPT2 ",\n\"num_local_experts\": 8}",
+         "config.json:2: `num_local_experts` is 8, which is not computed"},
+        {"{\"model_type\": \"cohere\", " SIZES ",\n\"use_qk_norm\": true}",
+         "config.json:2: `use_qk_norm` is true, and only false is computed"},
+        {"{\"model_type\": \"phi\", " SIZES ",\n\"hidden_act\": \"silu\"}",
+         "config.json:2: `hidden_act` is \"silu\", and only relu, relu2, gelu, gelu_new and "
+         "gelu_pytorch_tanh are computed"},
+        {"{\"model_type\": \"smollm3\", " SIZES ",\n\"no_rope_layers\": [0, 1]}",
+         "config.json:2: `no_rope_layers` is [0,1], and only layers without rope at equal "
+         "distances "
+         "are computed"},
+        {"{\"model_type\": \"opt\", " SIZES2 ",\n\"word_embed_proj_dim\": 20}",
+         "config.json:2: `word_embed_proj_dim` is 20, and only the value of `hidden_size` is "
+         "computed"},
+        {"{\"model_type\": \"falcon\", " SIZES2 ",\n\"alibi\": true}",
+         "config.json:2: `alibi` is true, and only false is computed"},
+        {"{\"model_type\": \"granite\", " SIZES ",\n\"logits_scaling\": 0}",
+         "config.json:2: `logits_scaling` is 0, it must be above 0"},
         {"{" LLAMA ",\n\"hidden_act\": \"relu\"}",
          "config.json:2: `hidden_act` is \"relu\", and only silu, gelu and gelu_pytorch_tanh are "
          "computed"},
@@ -284,7 +285,10 @@ static void test_refusals(void **state)
          "config.json:2: `num_key_value_heads` is 0, it must be 1 or more"},
         {"{" LLAMA ",\n\"sliding_window\": 8}",
          "config.json:2: `sliding_window` is 8, and nothing is known of this key for such a model: "
-         "if it does not change what the model computes, remove it"},
+         "if it does not change what the model computes, remove it or give "
+         "--allow-unknown-config-keys"},
+        {"{" LLAMA ",\n\"num_experts\": 4}",
+         "config.json:2: `num_experts` is 4, which is not computed"},
         {"{" MISTRAL ",\n\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
          "config.json:2: `layer_types` is [\"full_attention\",\"sliding_attention\"], and only "
          "layers that are all full_attention or all sliding_attention are computed"},
@@ -327,6 +331,7 @@ static void test_round_trip(void **state)
         "{" GPT2 "}",
         "{" GPT2 ", \"n_inner\": 7, \"activation_function\": \"gelu\", \"attn_pdrop\": 0.25,"
         "\"tie_word_embeddings\": false, \"layer_norm_epsilon\": 1.2345678901234567e-5}",
+        "{" GPT2 ", \"activation_function\": \"relu\", \"scale_attn_by_inverse_layer_idx\": true}",
         "{" LLAMA "}",
         "{" LLAMA ", \"num_key_value_heads\": 1, \"attention_bias\": true, \"head_dim\": 6, "
         "\"tie_word_embeddings\": true, \"rope_scaling\": " LLAMA3 "}}",
@@ -338,6 +343,40 @@ static void test_round_trip(void **state)
         "{" QWEN2 ", \"use_sliding_window\": true, \"max_window_layers\": 0}",
         "{" QWEN3 ", \"attention_bias\": true}",
         "{" GEMMA ", \"num_key_value_heads\": 1}",
+        "{" LLAMA ", \"mlp_bias\": true}",
+        OF("nemotron") "}",
+        OF("nemotron") ", \"attention_bias\": true, \"mlp_bias\": true, \"head_dim\": 16}",
+        OF("phi") "}",
+        OF("phi3") ", \"sliding_window\": 7}",
+        OF("olmo") "}",
+        OF("olmo2") ", \"num_key_value_heads\": 1}",
+        OF("granite") ", \"logits_scaling\": 8, \"embedding_multiplier\": 12, "
+                      "\"attention_multiplier\": 0.015625, \"residual_multiplier\": 0.22}",
+        OF("stablelm") ", \"use_qkv_bias\": true}",
+        OF("stablelm") ", \"use_parallel_residual\": true}",
+        OF("smollm3") "}",
+        OF("smollm3") ", \"no_rope_layers\": [1, 0]}",
+        OF("cohere") ", \"logit_scale\": 0.3}",
+        "{\"model_type\": \"falcon\", " SIZES2 "}",
+        "{\"model_type\": \"falcon\", " SIZES2 ", \"new_decoder_architecture\": true, "
+        "\"num_kv_heads\": 2}",
+        "{\"model_type\": \"falcon\", " SIZES2 ", \"new_decoder_architecture\": true, "
+        "\"num_kv_heads\": 2, \"num_ln_in_parallel_attn\": 1, \"bias\": true}",
+        "{\"model_type\": \"falcon\", " SIZES2 ", \"parallel_attn\": false, "
+        "\"multi_query\": false}",
+        OF("gpt_neox") ", \"use_parallel_residual\": false, \"rotary_pct\": 0.5}",
+        "{\"model_type\": \"gptj\", \"n_embd\": 48, \"n_layer\": 2, \"n_head\": 2, "
+        "\"vocab_size\": 97, \"rotary_dim\": 10}",
+        "{\"model_type\": \"opt\", " SIZES2 "}",
+        OF("starcoder2") ", \"use_bias\": false}",
+        OF("internlm2") ", \"bias\": false}",
+        OF("arcee") ", \"mlp_bias\": true}",
+        OF("helium") "}",
+        OF("ernie4_5") ", \"use_bias\": true}",
+        "{\"model_type\": \"gpt_bigcode\", \"n_embd\": 48, \"n_layer\": 2, \"n_head\": 3, "
+        "\"vocab_size\": 97}",
+        "{\"model_type\": \"gpt_bigcode\", \"n_embd\": 48, \"n_layer\": 2, \"n_head\": 3, "
+        "\"vocab_size\": 97, \"multi_query\": false}",
         "{\"model_type\": \"bert\", " SIZES "}",
         "{\"model_type\": \"megatron-bert\", " SIZES ", \"hidden_act\": \"gelu_new\", "
         "\"architectures\": [\"MegatronBertForMaskedLM\"], \"layer_norm_eps\": 1e-5}"};
@@ -386,7 +425,8 @@ static void test_no_words(void **state)
     assert_int_equal(shoal_hub_write_config(&(shoal_hub_write_args){.config = config}, &text),
                      SHOAL_EUNSUPPORTED);
     assert_string_equal(shoal_error_message(),
-                        "transformers has no words for a `gpt` whose --add-bias-linear is 0");
+                        "transformers cannot describe a `gpt` with --add-bias-linear 0: this "
+                        "option has no key in config.json");
     assert_null(text);
     shoal_model_config_destroy(config);
     /* what only training needs is no other model */
@@ -399,14 +439,10 @@ static void test_no_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_options_have_places),
-        cmocka_unit_test(test_gpt2),
-        cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_choices),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_padding),
-        cmocka_unit_test(test_no_words),
+        cmocka_unit_test(test_options_exist), cmocka_unit_test(test_gpt2),
+        cmocka_unit_test(test_llama),         cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_padding),       cmocka_unit_test(test_no_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,100 +111,40 @@ static const struct shoali_hub_fixed gemma_fixed[] = {
     NO_OTHERS,          {"apply-layernorm-1p", 1},  {"qk-layernorm", 0},
     {"window-size", 0}, {"disable-bias-linear", 1}, {"swiglu", 0},
     {"geglu", 1},       {"openai-gelu", 1}};
-static const char *const seen[] = {"group-query-attention",
-                                   "num-query-groups",
-                                   "swiglu",
-                                   "geglu",
-                                   "openai-gelu",
-                                   "rotary-base",
-                                   "rotary-percent",
-                                   "rotary-seq-len-interpolation-factor",
-                                   "use-rope-scaling",
-                                   "rope-scaling-factor",
-                                   "rope-scaling-low-freq-factor",
-                                   "rope-scaling-high-freq-factor",
-                                   "rope-scaling-original-max-position",
-                                   "window-size",
-                                   "disable-bias-linear",
-                                   "add-qkv-bias",
-                                   "add-attention-output-bias",
-                                   "embedding-multiplier",
-                                   NULL};
+/* Options that the functions of all these families see to. */
+#define SEEN                                                                                      \
+    "group-query-attention", "num-query-groups", "swiglu", "geglu", "openai-gelu", "rotary-base", \
+        "rotary-percent", "rotary-seq-len-interpolation-factor", "use-rope-scaling",              \
+        "rope-scaling-factor", "rope-scaling-low-freq-factor", "rope-scaling-high-freq-factor",   \
+        "rope-scaling-original-max-position", "disable-bias-linear", "add-qkv-bias",              \
+        "add-attention-output-bias"
+static const char *const seen[] = {SEEN, "window-size", "embedding-multiplier", NULL};
+static const char *const llama_seen[] = {SEEN, "add-mlp-bias", NULL};
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* A number at a path; NULL: not there. */
-static shoal_status read_number(struct shoali_hub_reader *reader, const json_t *object,
-                                const char *place, const char *key, const char *option)
+/* A key of true or false that is not there, or null, is false. */
+static shoal_status check_bool(const struct shoali_hub_reader *reader, const char *key)
 {
-    char path[96];
-    const json_t *value = json_object_get(object, key);
-    snprintf(path, sizeof path, "%s%s%s", place, *place ? "." : "", key);
-    if (!value || json_is_null(value))
+    const json_t *value = shoali_hub_get(reader, key);
+    if (!value || json_is_boolean(value))
         return SHOAL_OK;
-    if (!json_is_number(value))
-        return shoali_hub_refuse(reader, path, value, "it must be a number");
-    return shoali_hub_set(reader, path, option, json_number_value(value));
+    return shoali_hub_refuse(reader, key, value, "it must be true or false");
 }
 
-/* Without the key, or with null, each query head has its own. */
-static shoal_status read_heads(struct shoali_hub_reader *reader)
-{
-    shoal_status status;
-    const json_t *value = shoali_hub_get(reader, "num_key_value_heads");
-    const double heads = shoali_hub_option(reader->config, "num-attention-heads");
-    const bool shared = value && json_number_value(value) != heads;
-    if (json_is_number(value) && json_number_value(value) < 1)
-        return shoali_hub_refuse(reader, "num_key_value_heads", value, "it must be 1 or more");
-    SHOAL_TRY(status,
-              shoali_hub_set(reader, "num_key_value_heads", "group-query-attention", shared), done);
-    SHOAL_TRY(status,
-              read_number(reader, reader->root, "", "num_key_value_heads", "num-query-groups"),
-              done);
-done:
-    return status;
-}
-
-struct activation {
-    const char *name;
-    bool silu, tanh_form;
-};
-static const struct activation activations[] = {
-    {"silu", true, false},         {"swish", true, false},     {"gelu_pytorch_tanh", false, true},
-    {"gelu_new", false, true},     {"gelu_fast", false, true}, {"gelu", false, false},
-    {"gelu_python", false, false},
-};
-
-static shoal_status read_activation(struct shoali_hub_reader *reader)
-{
-    shoal_status status;
-    const json_t *value = shoali_hub_get(reader, "hidden_act");
-    const char *name = value ? json_string_value(value) : "silu";
-    const struct activation *found = NULL;
-    for (size_t i = 0; name && i < sizeof activations / sizeof activations[0]; i++)
-        if (strcmp(activations[i].name, name) == 0)
-            found = &activations[i];
-    if (!found)
-        return shoali_hub_refuse(reader, "hidden_act", value,
-                                 "and only silu, gelu and gelu_pytorch_tanh are computed");
-    SHOAL_TRY(status, shoali_hub_set(reader, "hidden_act", "swiglu", found->silu), done);
-    SHOAL_TRY(status, shoali_hub_set(reader, "hidden_act", "geglu", !found->silu), done);
-    SHOAL_TRY(status, shoali_hub_set(reader, "hidden_act", "openai-gelu", found->tanh_form), done);
-done:
-    return status;
-}
-
-/* Biases of all linear layers, of those of attention, or of none. */
+/* Biases of all linear layers, of attention's, of the feed-forward part's, or none. */
 static shoal_status read_biases(struct shoali_hub_reader *reader)
 {
     shoal_status status;
     const json_t *attention = shoali_hub_get(reader, "attention_bias");
     const json_t *mlp = shoali_hub_get(reader, "mlp_bias");
-    if (json_is_true(mlp) && !json_is_true(attention))
-        return shoali_hub_refuse(reader, "mlp_bias", mlp,
-                                 "which is computed with `attention_bias` alone");
-    const bool all = json_is_true(mlp), some = json_is_true(attention) && !all;
+    SHOAL_TRY(status, check_bool(reader, "attention_bias"), done);
+    SHOAL_TRY(status, check_bool(reader, "mlp_bias"), done);
+    const bool all = json_is_true(mlp) && json_is_true(attention);
+    const bool some = json_is_true(attention) && !all;
     SHOAL_TRY(status, shoali_hub_set(reader, "mlp_bias", "disable-bias-linear", !all), done);
+    SHOAL_TRY(status, shoali_hub_set(reader, "mlp_bias", "add-mlp-bias", json_is_true(mlp) && !all),
+              done);
     SHOAL_TRY(status, shoali_hub_set(reader, "attention_bias", "add-qkv-bias", some), done);
     SHOAL_TRY(status, shoali_hub_set(reader, "attention_bias", "add-attention-output-bias", some),
               done);
@@ -212,136 +152,7 @@ done:
     return status;
 }
 
-/* ---- positions ---- */
-
-/* What a scaling may say beside its type; NULL-terminated. */
-static bool is_one_of(const char *key, const char *const *keys)
-{
-    for (; *keys; keys++)
-        if (strcmp(*keys, key) == 0)
-            return true;
-    return false;
-}
-
-static shoal_status check_scaling_keys(const struct shoali_hub_reader *reader, json_t *scaling,
-                                       const char *place, bool llama3)
-{
-    static const char *const always[] = {"rope_type", "type", "rope_theta", "partial_rotary_factor",
-                                         "factor",    NULL};
-    static const char *const more[] = {"low_freq_factor", "high_freq_factor",
-                                       "original_max_position_embeddings", NULL};
-    const char *key;
-    json_t *value;
-    char path[96];
-    json_object_foreach(scaling, key, value)
-    {
-        snprintf(path, sizeof path, "%s.%.60s", place, key);
-        if (!json_is_null(value) && !is_one_of(key, always) && !(llama3 && is_one_of(key, more)))
-            return shoali_hub_refuse(reader, path, value,
-                                     "and nothing is known of this key for such positions");
-    }
-    return SHOAL_OK;
-}
-
-static shoal_status read_llama3(struct shoali_hub_reader *reader, const json_t *scaling,
-                                const char *place)
-{
-    static const char *const pairs[][2] = {
-        {"factor", "rope-scaling-factor"},
-        {"low_freq_factor", "rope-scaling-low-freq-factor"},
-        {"high_freq_factor", "rope-scaling-high-freq-factor"},
-        {"original_max_position_embeddings", "rope-scaling-original-max-position"},
-    };
-    shoal_status status;
-    SHOAL_TRY(status, shoali_hub_set(reader, place, "use-rope-scaling", 1), done);
-    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
-        if (!json_is_number(json_object_get(scaling, pairs[i][0])))
-            return shoali_hub_refuse(reader, place, scaling,
-                                     "and of type llama3 it needs numbers factor, low_freq_factor, "
-                                     "high_freq_factor and original_max_position_embeddings");
-        SHOAL_TRY(status, read_number(reader, scaling, place, pairs[i][0], pairs[i][1]), done);
-    }
-done:
-    return status;
-}
-
-/* Old files: rope_theta and rope_scaling {type}; new ones: rope_parameters {rope_type, rope_theta}.
- * `dynamic` changes nothing up to max_position_embeddings, and no further is a text read. */
-static shoal_status read_positions(struct shoali_hub_reader *reader)
-{
-    shoal_status status;
-    const char *place =
-        shoali_hub_get(reader, "rope_parameters") ? "rope_parameters" : "rope_scaling";
-    json_t *scaling = json_object_get(reader->root, place);
-    const json_t *named = json_object_get(scaling, "rope_type");
-    const json_t *type = named ? named : json_object_get(scaling, "type");
-    const char *name = type ? json_string_value(type) : "default";
-    char path[64];
-    SHOAL_TRY(status, read_number(reader, reader->root, "", "rope_theta", "rotary-base"), done);
-    SHOAL_TRY(status,
-              read_number(reader, reader->root, "", "partial_rotary_factor", "rotary-percent"),
-              done);
-    if (!scaling || json_is_null(scaling))
-        return SHOAL_OK;
-    if (!json_is_object(scaling))
-        return shoali_hub_refuse(reader, place, scaling, "it must be an object {...}");
-    SHOAL_TRY(status, read_number(reader, scaling, place, "rope_theta", "rotary-base"), done);
-    SHOAL_TRY(status,
-              read_number(reader, scaling, place, "partial_rotary_factor", "rotary-percent"), done);
-    const bool llama3 = name && strcmp(name, "llama3") == 0;
-    snprintf(path, sizeof path, "%s.%s", place, named ? "rope_type" : "type");
-    if (name && strcmp(name, "linear") == 0)
-        SHOAL_TRY(
-            status,
-            read_number(reader, scaling, place, "factor", "rotary-seq-len-interpolation-factor"),
-            done);
-    else if (llama3)
-        SHOAL_TRY(status, read_llama3(reader, scaling, place), done);
-    else if (!name || (strcmp(name, "default") != 0 && strcmp(name, "dynamic") != 0))
-        return shoali_hub_refuse(reader, path, type,
-                                 "and only default, linear, dynamic and llama3 are computed");
-    SHOAL_TRY(status, check_scaling_keys(reader, scaling, place, llama3), done);
-done:
-    return status;
-}
-
 /* ---- the window ---- */
-
-/* -1: some layers have it and some not; else how many have it, all or none. */
-static int64_t sliding_layers(const json_t *types)
-{
-    int64_t sliding = 0;
-    const int64_t count = (int64_t)json_array_size(types);
-    for (int64_t i = 0; i < count; i++) {
-        const char *type = json_string_value(json_array_get(types, (size_t)i));
-        sliding += type && strcmp(type, "sliding_attention") == 0;
-        if (!type ||
-            (strcmp(type, "sliding_attention") != 0 && strcmp(type, "full_attention") != 0))
-            return -1;
-    }
-    return sliding == 0 || sliding == count ? sliding : -1;
-}
-
-static shoal_status read_layer_types(struct shoali_hub_reader *reader, bool *sliding)
-{
-    const json_t *types = shoali_hub_get(reader, "layer_types");
-    if (!types)
-        return SHOAL_OK;
-    const int64_t count = sliding_layers(types);
-    if (count < 0)
-        return shoali_hub_refuse(reader, "layer_types", types,
-                                 "and only layers that are all full_attention or all "
-                                 "sliding_attention are computed");
-    *sliding = count > 0;
-    return SHOAL_OK;
-}
-
-static shoal_status set_window(struct shoali_hub_reader *reader, bool sliding)
-{
-    if (!sliding)
-        return shoali_hub_set(reader, "sliding_window", "window-size", 0);
-    return read_number(reader, reader->root, "", "sliding_window", "window-size");
-}
 
 /* transformers takes 4096 where the key is not there, and no window for null. */
 static shoal_status read_mistral_window(struct shoali_hub_reader *reader)
@@ -349,9 +160,9 @@ static shoal_status read_mistral_window(struct shoali_hub_reader *reader)
     shoal_status status;
     const json_t *value = json_object_get(reader->root, "sliding_window");
     bool sliding = value == NULL || !json_is_null(value);
-    SHOAL_TRY(status, read_layer_types(reader, &sliding), done);
+    SHOAL_TRY(status, shoali_hub_read_layer_types(reader, &sliding), done);
     SHOAL_TRY(status, shoali_hub_set(reader, "sliding_window", "window-size", 4096), done);
-    SHOAL_TRY(status, set_window(reader, sliding), done);
+    SHOAL_TRY(status, shoali_hub_read_window(reader, sliding), done);
 done:
     return status;
 }
@@ -362,17 +173,23 @@ static shoal_status read_qwen_window(struct shoali_hub_reader *reader)
     shoal_status status = SHOAL_OK;
     const bool used = json_is_true(json_object_get(reader->root, "use_sliding_window"));
     const json_t *first = shoali_hub_get(reader, "max_window_layers");
+    SHOAL_TRY(status, check_bool(reader, "use_sliding_window"), done);
+    if (first && !json_is_number(first))
+        return shoali_hub_refuse(reader, "max_window_layers", first, "it must be a number");
     const double from = first ? json_number_value(first) : 28;
     bool sliding = used && from < shoali_hub_option(reader->config, "num-layers");
     if (sliding && from > 0 && !shoali_hub_get(reader, "layer_types"))
         return shoali_hub_refuse(reader, "max_window_layers", first,
                                  "so only some layers have a window, which is not computed");
     if (used)
-        SHOAL_TRY(status, read_layer_types(reader, &sliding), done);
+        SHOAL_TRY(status, shoali_hub_read_layer_types(reader, &sliding), done);
+    else
+        SHOAL_TRY(status, shoali_hub_refuse_sliding(reader, "and use_sliding_window is not true"),
+                  done);
     SHOAL_TRY(status, shoali_hub_set(reader, "sliding_window", "window-size", sliding ? 4096 : 0),
               done);
     if (sliding)
-        SHOAL_TRY(status, set_window(reader, true), done);
+        SHOAL_TRY(status, shoali_hub_read_window(reader, true), done);
 done:
     return status;
 }
@@ -382,8 +199,8 @@ done:
 static shoal_status read_shared(struct shoali_hub_reader *reader)
 {
     shoal_status status;
-    SHOAL_TRY(status, read_heads(reader), done);
-    SHOAL_TRY(status, read_positions(reader), done);
+    SHOAL_TRY(status, shoali_hub_read_heads(reader, "num_key_value_heads"), done);
+    SHOAL_TRY(status, shoali_hub_read_positions(reader), done);
 done:
     return status;
 }
@@ -391,14 +208,10 @@ done:
 static shoal_status read_llama(struct shoali_hub_reader *reader)
 {
     shoal_status status;
-    bool sliding = false;
     SHOAL_TRY(status, read_shared(reader), done);
-    SHOAL_TRY(status, read_activation(reader), done);
+    SHOAL_TRY(status, shoali_hub_read_activation(reader, "hidden_act", "silu", true), done);
     SHOAL_TRY(status, read_biases(reader), done);
-    SHOAL_TRY(status, read_layer_types(reader, &sliding), done);
-    if (sliding)
-        status = shoali_hub_refuse(reader, "layer_types", shoali_hub_get(reader, "layer_types"),
-                                   "and a llama has no window");
+    SHOAL_TRY(status, shoali_hub_refuse_sliding(reader, "and a llama has no window"), done);
 done:
     return status;
 }
@@ -407,7 +220,7 @@ static shoal_status read_mistral(struct shoali_hub_reader *reader)
 {
     shoal_status status;
     SHOAL_TRY(status, read_shared(reader), done);
-    SHOAL_TRY(status, read_activation(reader), done);
+    SHOAL_TRY(status, shoali_hub_read_activation(reader, "hidden_act", "silu", true), done);
     SHOAL_TRY(status, read_mistral_window(reader), done);
 done:
     return status;
@@ -417,7 +230,7 @@ static shoal_status read_qwen2(struct shoali_hub_reader *reader)
 {
     shoal_status status;
     SHOAL_TRY(status, read_shared(reader), done);
-    SHOAL_TRY(status, read_activation(reader), done);
+    SHOAL_TRY(status, shoali_hub_read_activation(reader, "hidden_act", "silu", true), done);
     SHOAL_TRY(status, read_qwen_window(reader), done);
 done:
     return status;
@@ -437,15 +250,19 @@ done:
 static shoal_status read_gemma(struct shoali_hub_reader *reader)
 {
     static const char *const tanh_names[] = {"gelu_pytorch_tanh", "gelu", "gelu_new", NULL};
+    static const char *const acts[] = {"hidden_activation", "hidden_act"};
     shoal_status status;
-    const char *key =
-        shoali_hub_get(reader, "hidden_activation") ? "hidden_activation" : "hidden_act";
-    const json_t *act = shoali_hub_get(reader, key);
     const double hidden = shoali_hub_option(reader->config, "hidden-size");
-    if (act && !(json_is_string(act) && is_one_of(json_string_value(act), tanh_names)))
-        return shoali_hub_refuse(reader, key, act, "and only gelu_pytorch_tanh is computed");
+    for (int i = 0; i < 2; i++) {
+        const json_t *act = shoali_hub_get(reader, acts[i]);
+        if (act &&
+            !(json_is_string(act) && shoali_hub_is_one_of(json_string_value(act), tanh_names)))
+            return shoali_hub_refuse(reader, acts[i], act,
+                                     "and only gelu_pytorch_tanh is computed");
+    }
     SHOAL_TRY(status, read_shared(reader), done);
     SHOAL_TRY(status, read_biases(reader), done);
+    SHOAL_TRY(status, shoali_hub_refuse_sliding(reader, "and a gemma has no window"), done);
     SHOAL_TRY(status, shoali_hub_set(reader, "hidden_size", "embedding-multiplier", sqrt(hidden)),
               done);
 done:
@@ -459,41 +276,12 @@ static double option(const struct shoali_hub_writer *writer, const char *name)
     return shoali_hub_option(writer->config, name);
 }
 
-/* As old and new versions of transformers read it. */
-static void write_positions(struct shoali_hub_writer *writer)
-{
-    const double linear = option(writer, "rotary-seq-len-interpolation-factor");
-    const double part = option(writer, "rotary-percent");
-    json_t *scaling = json_null();
-    const bool llama3 = option(writer, "use-rope-scaling") != 0;
-    if (linear > 0 && (linear != 1 || !llama3))
-        scaling = json_pack("{s:s, s:f}", "rope_type", "linear", "factor", linear);
-    else if (llama3)
-        scaling = json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor",
-                            option(writer, "rope-scaling-factor"), "low_freq_factor",
-                            option(writer, "rope-scaling-low-freq-factor"), "high_freq_factor",
-                            option(writer, "rope-scaling-high-freq-factor"),
-                            "original_max_position_embeddings",
-                            (json_int_t)option(writer, "rope-scaling-original-max-position"));
-    shoali_hub_put(writer, "rope_theta", json_real(option(writer, "rotary-base")));
-    shoali_hub_put(writer, "rope_scaling", scaling);
-    if (part != 1)
-        shoali_hub_put(writer, "partial_rotary_factor", json_real(part));
-}
-
-static const char *activation_name(const struct shoali_hub_writer *writer)
-{
-    return option(writer, "swiglu") != 0        ? "silu"
-           : option(writer, "openai-gelu") != 0 ? "gelu_pytorch_tanh"
-                                                : "gelu";
-}
-
 static void write_shared(struct shoali_hub_writer *writer)
 {
     shoali_hub_put(writer, "num_key_value_heads",
                    json_integer((json_int_t)option(writer, "num-query-groups")));
-    shoali_hub_put(writer, "hidden_act", json_string(activation_name(writer)));
-    write_positions(writer);
+    shoali_hub_put(writer, "hidden_act", json_string(shoali_hub_activation_name(writer->config)));
+    shoali_hub_write_positions(writer);
 }
 
 static bool attention_biased(const struct shoali_hub_writer *writer)
@@ -505,27 +293,38 @@ static void write_llama(struct shoali_hub_writer *writer)
 {
     write_shared(writer);
     shoali_hub_put(writer, "attention_bias", json_boolean(attention_biased(writer)));
-    shoali_hub_put(writer, "mlp_bias", json_boolean(option(writer, "disable-bias-linear") == 0));
-}
-
-static json_t *window_json(const struct shoali_hub_writer *writer)
-{
-    const json_int_t window = (json_int_t)option(writer, "window-size");
-    return window > 0 ? json_integer(window) : json_null();
+    shoali_hub_put(writer, "mlp_bias",
+                   json_boolean(option(writer, "disable-bias-linear") == 0 ||
+                                option(writer, "add-mlp-bias") != 0));
 }
 
 static void write_mistral(struct shoali_hub_writer *writer)
 {
     write_shared(writer);
-    shoali_hub_put(writer, "sliding_window", window_json(writer));
+    shoali_hub_put(writer, "sliding_window", shoali_hub_window(writer->config));
+}
+
+/* Whether the folder that the model came from has a window. */
+static bool has_window(const struct shoali_hub_writer *writer)
+{
+    const json_t *first = json_object_get(writer->source, "max_window_layers");
+    const double from = json_is_number(first) ? json_number_value(first) : 28;
+    return json_is_true(json_object_get(writer->source, "use_sliding_window")) &&
+           from < option(writer, "num-layers");
 }
 
 static void write_qwen2(struct shoali_hub_writer *writer)
 {
+    static const char *const keys[] = {"use_sliding_window", "sliding_window", "max_window_layers"};
+    const bool window = option(writer, "window-size") > 0;
     write_shared(writer);
-    shoali_hub_put(writer, "sliding_window", window_json(writer));
-    shoali_hub_put(writer, "use_sliding_window", json_boolean(option(writer, "window-size") > 0));
+    shoali_hub_put(writer, "sliding_window", shoali_hub_window(writer->config));
+    shoali_hub_put(writer, "use_sliding_window", json_boolean(window));
     shoali_hub_put(writer, "max_window_layers", json_integer(0));
+    /* keys that say in other words that there is no window */
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !window && !has_window(writer); i++)
+        if (json_object_get(writer->source, keys[i]))
+            shoali_hub_put(writer, keys[i], json_incref(json_object_get(writer->source, keys[i])));
 }
 
 static void write_qwen3(struct shoali_hub_writer *writer)
@@ -563,20 +362,20 @@ static bool says_gemma(const shoal_model_config *config)
     return says_shared(config) && shoali_hub_option(config, "embedding-multiplier") == sqrt(hidden);
 }
 
-#define FAMILY(name, word, class, says_it)               \
+#define FAMILY(name, word, class, seen_it, says_it)      \
     const struct shoali_hub_family shoali_hub_##name = { \
         .type = word,                                    \
         .row = "llama",                                  \
         .architecture = class,                           \
         .keys = SHOALI_HUB_KEYS(name##_keys),            \
         .fixed = SHOALI_HUB_KEYS(name##_fixed),          \
-        .seen = seen,                                    \
+        .seen = seen_it,                                 \
         .read = read_##name,                             \
         .write = write_##name,                           \
         .says = says_it,                                 \
     }
-FAMILY(llama, "llama", "LlamaForCausalLM", says_shared);
-FAMILY(mistral, "mistral", "MistralForCausalLM", says_gated);
-FAMILY(qwen2, "qwen2", "Qwen2ForCausalLM", says_gated);
-FAMILY(qwen3, "qwen3", "Qwen3ForCausalLM", says_shared);
-FAMILY(gemma, "gemma", "GemmaForCausalLM", says_gemma);
+FAMILY(llama, "llama", "LlamaForCausalLM", llama_seen, says_shared);
+FAMILY(mistral, "mistral", "MistralForCausalLM", seen, says_gated);
+FAMILY(qwen2, "qwen2", "Qwen2ForCausalLM", seen, says_gated);
+FAMILY(qwen3, "qwen3", "Qwen3ForCausalLM", seen, says_shared);
+FAMILY(gemma, "gemma", "GemmaForCausalLM", seen, says_gemma);

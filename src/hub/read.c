@@ -41,7 +41,7 @@ shoal_status shoali_hub_refuse(const struct shoali_hub_reader *reader, const cha
                               SHOAL_FAIL(SHOAL_EUNSUPPORTED, "`%s` is %s, %s", key, text, why));
 }
 
-bool shoali_hub_has(const shoal_model_config *config, const char *option)
+static bool has_option(const shoal_model_config *config, const char *option)
 {
     const shoal_model_option *at;
     for (int32_t i = 0; (at = shoal_model_config_option(config, i)) != NULL; i++)
@@ -53,8 +53,7 @@ bool shoali_hub_has(const shoal_model_config *config, const char *option)
 double shoali_hub_option(const shoal_model_config *config, const char *option)
 {
     double value = 0;
-    if (!shoali_hub_has(config, option) ||
-        shoal_model_config_get(config, option, &value) != SHOAL_OK)
+    if (!has_option(config, option) || shoal_model_config_get(config, option, &value) != SHOAL_OK)
         return 0;
     return value;
 }
@@ -69,6 +68,27 @@ shoal_status shoali_hub_set(struct shoali_hub_reader *reader, const char *key, c
     return status;
 }
 
+bool shoali_hub_is_one_of(const char *key, const char *const *keys)
+{
+    for (; *keys; keys++)
+        if (strcmp(*keys, key) == 0)
+            return true;
+    return false;
+}
+
+shoal_status shoali_hub_read_number(struct shoali_hub_reader *reader, const json_t *object,
+                                    const char *place, const char *key, const char *option)
+{
+    char path[96];
+    const json_t *value = json_object_get(object, key);
+    snprintf(path, sizeof path, "%s%s%s", place, *place ? "." : "", key);
+    if (!value || json_is_null(value))
+        return SHOAL_OK;
+    if (!json_is_number(value))
+        return shoali_hub_refuse(reader, path, value, "it must be a number");
+    return shoali_hub_set(reader, path, option, json_number_value(value));
+}
+
 /* ---- keys ----------------------------------------------------------------------------------- */
 
 static bool is_bool_option(const shoal_model_config *config, const char *option)
@@ -77,6 +97,16 @@ static bool is_bool_option(const shoal_model_config *config, const char *option)
     for (int32_t i = 0; (at = shoal_model_config_option(config, i)) != NULL; i++)
         if (strcmp(at->name, option) == 0)
             return at->type == SHOAL_MODEL_BOOL;
+    return false;
+}
+
+/* 0 of an option is "not given", so a key that says 0 would mean something else. */
+static bool is_count(const shoal_model_config *config, const char *option)
+{
+    const shoal_model_option *at;
+    for (int32_t i = 0; (at = shoal_model_config_option(config, i)) != NULL; i++)
+        if (strcmp(at->name, option) == 0)
+            return at->type == SHOAL_MODEL_INT;
     return false;
 }
 
@@ -100,6 +130,12 @@ static shoal_status take_option(struct shoali_hub_reader *reader, const struct s
                                  truth ? "it must be true or false" : "it must be a number");
     if (value)
         number = truth ? json_is_true(value) : json_number_value(value);
+    if (row->use == SHOALI_HUB_INVERSE && !(number > 0))
+        return shoali_hub_refuse(reader, key, value, "it must be above 0");
+    if (row->use == SHOALI_HUB_INVERSE)
+        number = 1 / number;
+    if (value && number == 0 && is_count(reader->config, row->option))
+        return shoali_hub_refuse(reader, key, value, "it must be 1 or more");
     return shoali_hub_set(reader, key, row->option,
                           row->use == SHOALI_HUB_NOT ? number == 0 : number);
 }
@@ -123,27 +159,83 @@ done:
     return status;
 }
 
+/* Training drops with one probability what transformers drops with several. */
+static void note_dropout(const struct shoali_hub_reader *reader, const struct shoali_hub_key *row)
+{
+    const json_t *value = shoali_hub_get(reader, row->key);
+    const double used = shoali_hub_option(reader->config, row->option);
+    if (value && (!json_is_number(value) || json_number_value(value) != used))
+        SHOALI_WARN("hub",
+                    "%s: `%s` has another value than %g, with which training drops here: "
+                    "--%s sets it",
+                    reader->name, row->key, used, row->option);
+}
+
+/* A key under both of its names says the same under both. */
+static shoal_status check_alias(const struct shoali_hub_reader *reader,
+                                const struct shoali_hub_key *row)
+{
+    char why[VALUE_BYTES];
+    const json_t *value = shoali_hub_get(reader, row->key);
+    const json_t *other = row->alias ? shoali_hub_get(reader, row->alias) : NULL;
+    if (!value || !other || json_equal(value, other))
+        return SHOAL_OK;
+    snprintf(why, sizeof why, "and `%s`, which means the same, has another value: leave one out",
+             row->key);
+    return shoali_hub_refuse(reader, row->alias, other, why);
+}
+
 static shoal_status take_keys(struct shoali_hub_reader *reader, const struct shoali_hub_key *rows,
                               int32_t count)
 {
     shoal_status status = SHOAL_OK;
     for (int32_t i = 0; i < count; i++) {
         const enum shoali_hub_use use = rows[i].use;
+        SHOAL_TRY(status, check_alias(reader, &rows[i]), done);
         if (use == SHOALI_HUB_ONLY)
             SHOAL_TRY(status, check_only(reader, &rows[i]), done);
-        else if (use == SHOALI_HUB_NEEDED || use == SHOALI_HUB_TAKEN || use == SHOALI_HUB_NOT)
+        else if (use == SHOALI_HUB_DROPOUT)
+            note_dropout(reader, &rows[i]);
+        else if (use == SHOALI_HUB_NEEDED || use == SHOALI_HUB_TAKEN || use == SHOALI_HUB_NOT ||
+                 use == SHOALI_HUB_INVERSE)
             SHOAL_TRY(status, take_option(reader, &rows[i]), done);
     }
 done:
     return status;
 }
 
-static bool is_known(const struct shoali_hub_key *rows, int32_t count, const char *key)
+static const struct shoali_hub_key *find_key(const struct shoali_hub_key *rows, int32_t count,
+                                             const char *key)
 {
     for (int32_t i = 0; i < count; i++)
         if (strcmp(rows[i].key, key) == 0 || (rows[i].alias && strcmp(rows[i].alias, key) == 0))
+            return &rows[i];
+    return NULL;
+}
+
+static const struct shoali_hub_key *find_known(const struct shoali_hub_family *family,
+                                               const char *key)
+{
+    const struct shoali_hub_key *own = find_key(family->keys, family->key_count, key);
+    return own ? own : find_key(shoali_hub_common, shoali_hub_common_count, key);
+}
+
+bool shoali_hub_knows(const struct shoali_hub_family *family, const char *key)
+{
+    return find_known(family, key) != NULL;
+}
+
+bool shoali_hub_mentions(const struct shoali_hub_family *family, const char *option)
+{
+    for (int32_t i = 0; i < family->key_count; i++)
+        if (family->keys[i].option && strcmp(family->keys[i].option, option) == 0)
             return true;
-    return false;
+    for (int32_t i = 0; i < family->fixed_count; i++)
+        if (strcmp(family->fixed[i].option, option) == 0)
+            return true;
+    return (family->seen && shoali_hub_is_one_of(option, family->seen)) ||
+           (family->decoder && shoali_hub_decoder_sees(family->decoder, option)) ||
+           shoal_hub_option_is_free(option);
 }
 
 static bool says_nothing(const json_t *value)
@@ -154,20 +246,47 @@ static bool says_nothing(const json_t *value)
            (json_is_array(value) && json_array_size(value) == 0);
 }
 
+static void list_key(struct shoali_str *list, const char *key)
+{
+    shoali_str_append(list, "%s`%s`", list->length ? ", " : "", key);
+}
+
+/* Unknown keys end the reading, unless they are allowed. A line lists them then, and one the keys
+ * that change no logits. */
 static shoal_status check_unknown(const struct shoali_hub_reader *reader)
 {
-    const struct shoali_hub_family *family = reader->family;
+    shoal_status status = SHOAL_OK;
+    struct shoali_str notes = {0}, ignored = {0};
     const char *key;
     json_t *value;
     json_object_foreach(reader->root, key, value)
     {
-        if (!says_nothing(value) && !is_known(family->keys, family->key_count, key) &&
-            !is_known(shoali_hub_common, shoali_hub_common_count, key))
-            return shoali_hub_refuse(reader, key, value,
-                                     "and nothing is known of this key for such a model: if it "
-                                     "does not change what the model computes, remove it");
+        const struct shoali_hub_key *row = find_known(reader->family, key);
+        if (says_nothing(value))
+            continue;
+        if (row && row->use == SHOALI_HUB_NOTE)
+            list_key(&notes, key);
+        if (row)
+            continue;
+        if (!reader->allow_unknown_keys)
+            SHOAL_TRY(status,
+                      shoali_hub_refuse(reader, key, value,
+                                        "and nothing is known of this key for such a model: if it "
+                                        "does not change what the model computes, remove it or "
+                                        "give --allow-unknown-config-keys"),
+                      done);
+        list_key(&ignored, key);
     }
-    return SHOAL_OK;
+    if (notes.length)
+        SHOALI_INFO("hub", "%s: keys that change no logits: %s", reader->name,
+                    shoali_str_get(&notes));
+    if (ignored.length)
+        SHOALI_WARN("hub", "%s: --allow-unknown-config-keys: ignored %s", reader->name,
+                    shoali_str_get(&ignored));
+done:
+    shoali_str_fini(&notes);
+    shoali_str_fini(&ignored);
+    return status;
 }
 
 /* ---- what all have -------------------------------------------------------------------------- */
@@ -271,6 +390,8 @@ static shoal_status read_root(struct shoali_hub_reader *reader)
                   done);
     SHOAL_TRY(status, take_keys(reader, shoali_hub_common, shoali_hub_common_count), done);
     SHOAL_TRY(status, take_keys(reader, reader->family->keys, reader->family->key_count), done);
+    if (reader->family->decoder)
+        SHOAL_TRY(status, shoali_hub_read_decoder(reader), done);
     if (reader->family->read)
         SHOAL_TRY(status, reader->family->read(reader), done);
     SHOAL_TRY(status, read_padding(reader), done);
@@ -281,19 +402,9 @@ done:
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
-bool shoali_hub_has_file(const char *dir, const char *name)
-{
-    struct stat info;
-    struct shoali_str path = {0};
-    shoali_str_append(&path, "%s/%s", dir, name);
-    const bool there = !path.failed && stat(path.text, &info) == 0 && S_ISREG(info.st_mode);
-    shoali_str_fini(&path);
-    return there;
-}
-
 bool shoal_hub_is_folder(const char *dir)
 {
-    return shoali_hub_has_file(dir, "config.json") && !shoali_hub_has_file(dir, "latest");
+    return shoali_has_file(dir, "config.json") && !shoali_has_file(dir, "latest");
 }
 
 bool shoal_hub_option_is_free(const char *option)
@@ -304,13 +415,14 @@ bool shoal_hub_option_is_free(const char *option)
     return false;
 }
 
-shoal_status shoal_hub_parse_config(const char *text, size_t bytes, const char *name,
-                                    shoal_model_config **config, shoal_dtype *dtype)
+static shoal_status parse(const char *text, size_t bytes, const char *name, bool allow_unknown_keys,
+                          shoal_model_config **config, shoal_dtype *dtype)
 {
     shoal_status status;
-    struct shoali_hub_reader reader = {0};
+    struct shoali_hub_reader reader = {.allow_unknown_keys = allow_unknown_keys};
     shoal_dtype unused;
     *config = NULL;
+    reader.name = name;
     SHOAL_TRY(status, shoali_json_parse(text, bytes, name, &reader.document), done);
     reader.root = shoali_json_root(reader.document);
     SHOAL_TRY(status, read_root(&reader), done);
@@ -323,7 +435,19 @@ done:
     return status;
 }
 
+shoal_status shoal_hub_parse_config(const char *text, size_t bytes, const char *name,
+                                    shoal_model_config **config, shoal_dtype *dtype)
+{
+    return parse(text, bytes, name, false, config, dtype);
+}
+
 shoal_status shoal_hub_read_config(const char *dir, shoal_model_config **config, shoal_dtype *dtype)
+{
+    return shoal_hub_read(dir, false, config, dtype);
+}
+
+shoal_status shoal_hub_read(const char *dir, bool allow_unknown_keys, shoal_model_config **config,
+                            shoal_dtype *dtype)
 {
     shoal_status status;
     struct shoali_str path = {0};
@@ -335,33 +459,10 @@ shoal_status shoal_hub_read_config(const char *dir, shoal_model_config **config,
         status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a path");
         goto done;
     }
-    SHOAL_TRY(status, shoali_read_file(path.text, &text, &bytes), done);
-    SHOAL_TRY(status, shoal_hub_parse_config(text, bytes, path.text, config, dtype), done);
+    SHOAL_TRY(status, shoali_read_text(path.text, &text, &bytes), done);
+    SHOAL_TRY(status, parse(text, bytes, path.text, allow_unknown_keys, config, dtype), done);
 done:
     free(text);
-    shoali_str_fini(&path);
-    return status;
-}
-
-shoal_status shoali_hub_read_object(const char *dir, const char *name, json_t **object)
-{
-    shoal_status status;
-    struct shoali_str path = {0};
-    struct shoali_json *document = NULL;
-    struct stat info;
-    *object = NULL;
-    shoali_str_append(&path, "%s/%s", dir, name);
-    if (path.failed) {
-        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a path");
-        goto done;
-    }
-    status = SHOAL_OK;
-    if (stat(path.text, &info) != 0 && errno == ENOENT)
-        goto done;
-    SHOAL_TRY(status, shoali_json_load(path.text, &document), done);
-    *object = json_incref(shoali_json_root(document));
-done:
-    shoali_json_close(document);
     shoali_str_fini(&path);
     return status;
 }
@@ -387,7 +488,16 @@ shoal_status shoal_hub_open_tokenizer(const char *dir, shoal_tokenizer **tokeniz
 {
     *tokenizer = NULL;
     for (int32_t i = 0; i < OPENED_BY; i++)
-        if (shoali_hub_has_file(dir, tokenizer_files[i]))
+        if (shoali_has_file(dir, tokenizer_files[i]))
             return shoal_tokenizer_open(dir, tokenizer);
     return SHOAL_OK;
 }
+
+/* ---- the folder in the table of models ------------------------------------------------------ */
+
+const struct shoali_model_folder shoali_model_folder_hub = {
+    .name = "Hugging Face Hub",
+    .probe = shoal_hub_is_folder,
+    .read_config = shoal_hub_read,
+    .open_tokenizer = shoal_hub_open_tokenizer,
+};

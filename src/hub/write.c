@@ -30,15 +30,53 @@ static const struct shoali_hub_fixed *other_value(const struct shoali_hub_family
     return NULL;
 }
 
-shoal_status shoali_hub_family_of(const shoal_model_config *config, const char *preferred,
-                                  const struct shoali_hub_family **family)
+/* An option that a family does not mention has its default. */
+static bool has_more(const struct shoali_hub_family *family, const shoal_model_config *config)
+{
+    const shoal_model_option *at;
+    for (int32_t i = 0; (at = shoal_model_config_option(config, i)) != NULL; i++)
+        if (!shoali_hub_mentions(family, at->name) &&
+            shoali_hub_option(config, at->name) != at->default_value)
+            return true;
+    return false;
+}
+
+static json_t *option_json(const shoal_model_config *config, const struct shoali_hub_key *row);
+
+/* A key that stands for two options needs equal values of both. */
+static bool is_torn(const struct shoali_hub_family *family, const shoal_model_config *config)
+{
+    bool torn = false;
+    for (int32_t i = 1; i < family->key_count; i++) {
+        const struct shoali_hub_key *a = &family->keys[i - 1], *b = &family->keys[i];
+        if (strcmp(a->key, b->key) != 0)
+            continue;
+        json_t *first = option_json(config, a), *second = option_json(config, b);
+        torn = torn || !json_equal(first, second);
+        json_decref(first);
+        json_decref(second);
+    }
+    return torn;
+}
+
+static bool says(const struct shoali_hub_family *family, const shoal_model_config *config)
+{
+    return !has_more(family, config) && !is_torn(family, config) &&
+           (!family->decoder || shoali_hub_decoder_says(family, config)) &&
+           (!family->says || family->says(config));
+}
+
+/* The family that says a configuration: of the type `preferred` (NULL: any) if that one does.
+ * SHOAL_EUNSUPPORTED: none does, and why. */
+static shoal_status find_family(const shoal_model_config *config, const char *preferred,
+                                const struct shoali_hub_family **family)
 {
     const char *row = shoal_model_config_name(config);
     const struct shoali_hub_fixed *other = NULL;
     *family = NULL;
     for (int32_t i = 0; shoali_hub_families[i]; i++) {
         const struct shoali_hub_family *each = shoali_hub_families[i];
-        if (strcmp(each->row, row) != 0 || (each->says && !each->says(config)))
+        if (strcmp(each->row, row) != 0 || !says(each, config))
             continue;
         const struct shoali_hub_fixed *wrong = other_value(each, config);
         other = other ? other : wrong;
@@ -49,9 +87,10 @@ shoal_status shoali_hub_family_of(const shoal_model_config *config, const char *
         return SHOAL_OK;
     if (other)
         return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                          "transformers has no words for a `%s` whose --%s is %g", row,
-                          other->option, shoali_hub_option(config, other->option));
-    return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "transformers has no words for a `%s` with these options",
+                          "transformers cannot describe a `%s` with --%s %g: this option has no "
+                          "key in config.json",
+                          row, other->option, shoali_hub_option(config, other->option));
+    return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "transformers cannot describe a `%s` with these options",
                       row);
 }
 
@@ -70,6 +109,8 @@ static json_t *option_json(const shoal_model_config *config, const struct shoali
 {
     const shoal_model_option *option = find_option(config, row->option);
     const double value = shoali_hub_option(config, row->option);
+    if (row->use == SHOALI_HUB_INVERSE)
+        return json_real(1 / value);
     if (option && option->type == SHOAL_MODEL_BOOL)
         return json_boolean((value != 0) != (row->use == SHOALI_HUB_NOT));
     return option && option->type == SHOAL_MODEL_INT ? json_integer((json_int_t)value)
@@ -80,7 +121,7 @@ static void put_options(struct shoali_hub_writer *writer)
 {
     for (int32_t i = 0; i < writer->family->key_count; i++) {
         const struct shoali_hub_key *row = &writer->family->keys[i];
-        if (row->option)
+        if (row->option && row->use != SHOALI_HUB_DROPOUT)
             shoali_hub_put(writer, row->key, option_json(writer->config, row));
     }
 }
@@ -96,6 +137,36 @@ static void put_vocab(struct shoali_hub_writer *writer)
         writer, "shoal",
         json_pack("{s:I, s:I}", "vocab_size", (json_int_t)size, "make_vocab_size_divisible_by",
                   (json_int_t)shoali_hub_option(writer->config, "make-vocab-size-divisible-by")));
+}
+
+/* Keys that change nothing here: others read them, or one value alone is computed. */
+static bool is_passed(enum shoali_hub_use use)
+{
+    return use == SHOALI_HUB_PASSED || use == SHOALI_HUB_ONLY || use == SHOALI_HUB_NOTE ||
+           use == SHOALI_HUB_DROPOUT;
+}
+
+/* As the source has them. */
+static void put_passed(struct shoali_hub_writer *writer, const struct shoali_hub_key *rows,
+                       int32_t count)
+{
+    for (int32_t i = 0; i < count && writer->source; i++) {
+        json_t *value = json_object_get(writer->source, rows[i].key);
+        if (value && is_passed(rows[i].use))
+            shoali_hub_put(writer, rows[i].key, json_incref(value));
+    }
+}
+
+/* Whoever read the source allowed them. */
+static void put_unknown(struct shoali_hub_writer *writer)
+{
+    const char *key;
+    const json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)writer->source, key, value)
+    {
+        if (!shoali_hub_knows(writer->family, key))
+            shoali_hub_put(writer, key, json_incref((json_t *)(uintptr_t)value));
+    }
 }
 
 static const char *const token_keys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
@@ -154,27 +225,33 @@ done:
     return status;
 }
 
-shoal_status shoal_hub_write_config_sized(const shoal_hub_write_args *given, size_t given_size,
-                                          char **json)
+shoal_status shoal_hub_write_config(const shoal_hub_write_args *given, char **json)
 {
     shoal_status status;
     shoal_hub_write_args args = {0};
     json_t *source = NULL;
     struct shoali_hub_writer writer = {.root = json_object()};
     *json = NULL;
-    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_hub_write_args, source, given, given_size, &args),
-              done);
+    if (given)
+        args = *given;
     writer.config = args.config;
     if (args.source)
-        SHOAL_TRY(status, shoali_hub_read_object(args.source, "config.json", &source), done);
+        SHOAL_TRY(status, shoali_json_load_object(args.source, "config.json", &source), done);
     const char *preferred = json_string_value(json_object_get(source, "model_type"));
-    SHOAL_TRY(status, shoali_hub_family_of(args.config, preferred, &writer.family), done);
+    SHOAL_TRY(status, find_family(args.config, preferred, &writer.family), done);
+    if (preferred && strcmp(preferred, writer.family->type) == 0)
+        writer.source = source;
+    put_passed(&writer, shoali_hub_common, shoali_hub_common_count);
+    put_passed(&writer, writer.family->keys, writer.family->key_count);
+    put_unknown(&writer);
     shoali_hub_put(&writer, "model_type", json_string(writer.family->type));
     shoali_hub_put(&writer, "architectures", json_pack("[s]", writer.family->architecture));
     shoali_hub_put(&writer, "torch_dtype", json_string(dtype_name(args.dtype)));
     put_options(&writer);
     put_vocab(&writer);
     put_tokens(&writer, source, args.tokenizer ? shoal_tokenizer_eod(args.tokenizer) : -1);
+    if (writer.family->decoder)
+        shoali_hub_write_decoder(&writer);
     if (writer.family->write)
         writer.family->write(&writer);
     SHOAL_TRY(status, write_json(writer.root, writer.failed, "config.json", json), done);
@@ -209,18 +286,17 @@ static int suppress_padding(const shoal_model_config *config, json_t *root)
     return failed;
 }
 
-shoal_status shoal_hub_write_generation_sized(const shoal_hub_write_args *given, size_t given_size,
-                                              char **json)
+shoal_status shoal_hub_write_generation(const shoal_hub_write_args *given, char **json)
 {
     shoal_status status;
     shoal_hub_write_args args = {0};
     json_t *config = NULL, *root = NULL;
     *json = NULL;
-    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_hub_write_args, source, given, given_size, &args),
-              done);
+    if (given)
+        args = *given;
     if (args.source) {
-        SHOAL_TRY(status, shoali_hub_read_object(args.source, "config.json", &config), done);
-        SHOAL_TRY(status, shoali_hub_read_object(args.source, "generation_config.json", &root),
+        SHOAL_TRY(status, shoali_json_load_object(args.source, "config.json", &config), done);
+        SHOAL_TRY(status, shoali_json_load_object(args.source, "generation_config.json", &root),
                   done);
     }
     struct shoali_hub_writer writer = {.root = root ? root : json_object()};

@@ -36,9 +36,9 @@ static shoal_status run_layers(struct shoali_decoder *decoder, struct shoal_tape
     const struct shoal_tensor *logits = boundary->tensor[0];
     if (boundary->count != 1 || logits->shape.ndim != 2 || logits->shape.dim[0] != pass->asked)
         status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "the last layer of model `%s` left no logits while generating: it must "
-                            "leave [n, vocabulary] of shoal_generation_rows where "
-                            "shoal_tape_generating is true",
+                            "the last layer of model `%s` produced no logits: when "
+                            "shoal_tape_generating is true, it must produce [n, vocabulary] for "
+                            "shoal_generation_rows",
                             decoder->engine->model->name);
 done:
     return status;
@@ -82,26 +82,28 @@ static shoal_status check_inputs(struct shoali_decoder *decoder,
     for (int32_t i = 0; i < count; i++) {
         const shoal_generator_input *input = &inputs[i];
         if (input->sequence < 0 || input->sequence >= decoder->sequences)
-            return SHOAL_FAIL(SHOAL_EINVAL, "there is no sequence %d; the generator has 0 to %d",
+            return SHOAL_FAIL(SHOAL_EINVAL, "there is no sequence %d: give 0 to %d",
                               (int)input->sequence, (int)decoder->sequences - 1);
         for (int32_t j = 0; j < i; j++)
             if (inputs[j].sequence == input->sequence)
-                return SHOAL_FAIL(SHOAL_EINVAL, "sequence %d is twice in one call",
+                return SHOAL_FAIL(SHOAL_EINVAL,
+                                  "sequence %d appears twice in one call: give "
+                                  "each sequence once",
                                   (int)input->sequence);
         if (input->count < 1)
-            return SHOAL_FAIL(SHOAL_EINVAL, "sequence %d: %lld new tokens; give at least one",
+            return SHOAL_FAIL(SHOAL_EINVAL, "sequence %d has %lld new tokens: give at least one",
                               (int)input->sequence, (long long)input->count);
         const int64_t length = decoder->length[input->sequence];
         if (input->count > decoder->positions - length)
             return SHOAL_FAIL(SHOAL_EINVAL,
-                              "sequence %d has %lld tokens, and %lld more exceed the %lld that it "
-                              "may have; truncate it, or give a larger max_length",
+                              "sequence %d has %lld tokens, and %lld more exceed its maximum of "
+                              "%lld: truncate it, or give a larger max_length",
                               (int)input->sequence, (long long)length, (long long)input->count,
                               (long long)decoder->positions);
-        if (length > 0 && decoder->applied_steps != decoder->engine->applied_steps)
+        if (length > 0 && decoder->applied_steps != decoder->engine->step.applied_steps)
             return SHOAL_FAIL(SHOAL_EINVAL,
-                              "sequence %d was begun with weights that have been updated since; "
-                              "truncate it to 0 and give its text again",
+                              "sequence %d was started with older weights: truncate it to 0 and "
+                              "give its text again",
                               (int)input->sequence);
     }
     return SHOAL_OK;
@@ -134,7 +136,7 @@ shoal_status shoali_decoder_forward(struct shoali_decoder *decoder,
     shoal_status status;
     SHOAL_TRY(status, shoali_engine_between_steps(decoder->engine, "generation"), done);
     SHOAL_TRY(status, check_inputs(decoder, inputs, count), done);
-    decoder->applied_steps = decoder->engine->applied_steps;
+    decoder->applied_steps = decoder->engine->step.applied_steps;
     int64_t begun = 0; /* tokens of input `at` that are done */
     for (int32_t at = 0; at < count;) {
         struct pass pass = {0};
@@ -216,7 +218,7 @@ shoal_status shoali_decoder_init(struct shoali_decoder *decoder, shoal_engine *e
                                     .dtype = engine->module.dtype,
                                     .observers = &decoder->observer,
                                     .observer_count = 1,
-                                    .tensor_parallel = engine->tensor_parallel};
+                                    .tensor_parallel = engine->place.tensor_parallel};
     SHOAL_TRY(status, allocate_host(decoder), done);
     SHOAL_TRY(status, shoali_kv_cache_create(engine->device, sequences, positions, &decoder->cache),
               done);

@@ -1,16 +1,13 @@
 /* Generation is the training forward pass, bit for bit: random models, texts, cuts, neighbours and
  * numbers of threads. */
+#include "base/fault.h"
+#include "base/test_cmocka.h"
 #include "inference/inference.h"
 #include "transformer/llama.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { POSITIONS = 90, SEQUENCES = 4, VOCAB = 53, CASES = 144 };
 #define SEED 20251122u
@@ -20,12 +17,6 @@ struct texts {
     int64_t length[SEQUENCES];
     int32_t token[SEQUENCES][POSITIONS];
 };
-
-static void ok(shoal_status status)
-{
-    if (status < 0)
-        fail_msg("%s: %s", shoal_status_name(status), shoal_error_trace());
-}
 
 /* A number of [0, count). */
 static int64_t draw(uint64_t *state, int64_t count)
@@ -314,8 +305,11 @@ static void test_memory(void **state)
         const int64_t weights = shoal_engine_param_count(engine) * item;
         /* this pass is not the largest; masters would be more than twice as much */
         const int64_t pass = (int64_t)shoali_slot_peak_bytes(generator->decoder.slot);
-        const int64_t beside =
-            (int64_t)shoali_kv_cache_bytes(generator->decoder.cache) + pass + pass / 2;
+        double layers, hidden;
+        ok(shoal_model_config_get(shoal_model_get_config(model), "num-layers", &layers));
+        ok(shoal_model_config_get(shoal_model_get_config(model), "hidden-size", &hidden));
+        const int64_t cache = (int64_t)layers * (POSITIONS * 2 * (int64_t)hidden * item + 63);
+        const int64_t beside = cache + pass + pass / 2;
         assert_true(beside < 2 * shoal_engine_param_count(engine));
         assert_in_range(memory.weights_bytes, weights, weights + 64);
         assert_in_range(memory.device_peak_bytes, weights, weights + beside);
@@ -372,6 +366,20 @@ static int32_t count_placed(const shoal_engine *engine)
     return count;
 }
 
+/* Without memory for a copy, weights stay as they lie, and that is no error. */
+static void place_weights(shoal_engine *engine)
+{
+    shoali_error_clear();
+    assert_true(shoali_fault_arm("device_alloc"));
+    ok(shoali_packed_place(&engine->module, &engine->exec));
+    const bool fired = shoali_fault_left() < 0;
+    assert_true(shoali_fault_arm(NULL));
+    assert_string_equal(shoal_error_message(), "");
+    assert_int_equal(count_placed(engine), 0);
+    ok(shoali_packed_place(&engine->module, &engine->exec));
+    assert_int_equal(count_placed(engine) > 0, fired);
+}
+
 /* Generates with both, in random cuts, down to one token at a time. */
 static void compare_logits(shoal_engine *engine[2], uint64_t *state, bool place)
 {
@@ -384,7 +392,7 @@ static void compare_logits(shoal_engine *engine[2], uint64_t *state, bool place)
         ok(shoal_generator_create(
             &(shoal_generator_args){.engine = engine[e], .max_length = POSITIONS}, &generator[e]));
     if (place)
-        ok(shoali_packed_place(&engine[1]->module, &engine[1]->exec));
+        place_weights(engine[1]);
     for (int64_t at = 0, count; at < POSITIONS; at += count) {
         count = draw(state, 2) ? 1 : 1 + draw(state, POSITIONS - at);
         for (int32_t e = 0; e < 2; e++)
@@ -456,7 +464,7 @@ static void test_refusals(void **state)
     shoal_engine *engine = open_engine(model, "", 1, "cpu");
     shoal_generator *generator;
     const int32_t tokens[8] = {0}, alien = 1000;
-    refused(shoal_generator_create(&(shoal_generator_args){0}, &generator), "and not both");
+    refused(shoal_generator_create(&(shoal_generator_args){0}, &generator), "not both");
     refused(shoal_generator_create(&(shoal_generator_args){.engine = engine}, &generator),
             "needs max_length");
     ok(shoal_generator_create(
@@ -465,7 +473,7 @@ static void test_refusals(void **state)
     refused(shoal_generator_forward(generator, inputs, 2, false, NULL), "twice in one call");
     ok(shoal_generator_forward(generator, inputs, 1, false, NULL));
     refused(shoal_generator_forward(generator, inputs, 1, false, NULL),
-            "has 8 tokens, and 8 more exceed the 10");
+            "has 8 tokens, and 8 more exceed its maximum of 10");
     inputs[0].count = 0;
     refused(shoal_generator_forward(generator, inputs, 1, false, NULL), "give at least one");
     inputs[0] = (shoal_generator_input){2, tokens, 1};
@@ -476,11 +484,11 @@ static void test_refusals(void **state)
     shoal_memory_info memory;
     shoal_engine_get_memory_info(engine, &memory); /* generation alone needs no tape for batches */
     assert_int_equal(memory.activations_bytes, 0);
-    refused(shoal_generator_truncate(generator, 0, 9), "cannot be cut to 9");
+    refused(shoal_generator_truncate(generator, 0, 9), "cannot be truncated to 9");
     ok(shoal_generator_truncate(generator, 0, 7));
-    engine->applied_steps++;
+    engine->step.applied_steps++;
     inputs[0] = (shoal_generator_input){0, tokens, 1};
-    refused(shoal_generator_forward(generator, inputs, 1, false, NULL), "updated since");
+    refused(shoal_generator_forward(generator, inputs, 1, false, NULL), "older weights");
     shoal_generator_destroy(generator);
     shoal_engine_destroy(engine);
     shoal_model_destroy(model);

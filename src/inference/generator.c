@@ -1,7 +1,9 @@
 /* generator.c - opening a checkpoint, or an engine, for generation. */
 #include "checkpoint/checkpoint.h"
-#include "hub/hub.h"
+#include "checkpoint/weight_folder.h"
+#include "checkpoint/weight_source.h"
 #include "inference/inference.h"
+#include "transformer/model_folder.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -18,7 +20,10 @@ struct opening {
 static shoal_status make_table_model(shoal_generator *generator, const shoal_model_config *config)
 {
     if (!config->row->max_length)
-        return SHOAL_FAIL(SHOAL_EINVAL, "a model `%s` does not generate text", config->row->name);
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "the model `%s` writes no text, because it predicts masked words and not "
+                          "the next token: give --load a model that does, such as gpt or llama",
+                          config->row->name);
     return shoal_model_create(config, &generator->model);
 }
 
@@ -36,8 +41,8 @@ static shoal_status make_model(shoal_generator *generator, const char *client_js
     const json_t *tokenizer_part = json_object_get(client, "tokenizer");
     if (!model_part) {
         status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "the checkpoint does not say which model it is of: only checkpoints "
-                            "written by `shoal pretrain` can generate");
+                            "the checkpoint has no description of its model: only checkpoints "
+                            "written by `shoal pretrain` can generate text");
         goto done;
     }
     SHOAL_TRY(status, shoali_json_write(model_part, JSON_COMPACT, "a model's options", &model),
@@ -79,9 +84,7 @@ static shoal_status take_dtype(struct opening *opening)
             opening->dtype = names[i].dtype;
             return SHOAL_OK;
         }
-    return name ? SHOAL_FAIL(SHOAL_EINVAL,
-                             "the type \"%s\" cannot be computed in: give fp32, bf16 "
-                             "or fp16",
+    return name ? SHOAL_FAIL(SHOAL_EINVAL, "type \"%s\" is not supported: give fp32, bf16 or fp16",
                              name)
                 : SHOAL_OK;
 }
@@ -123,24 +126,32 @@ static shoal_status open_checkpoint(shoal_generator *generator, struct opening *
     SHOAL_TRY(status, make_model(generator, info.client_json), done);
     SHOAL_TRY(status, open_engine(generator, opening), done);
     SHOAL_TRY(status, shoal_engine_load_checkpoint(generator->owned, dir, info.tag, 1, NULL), done);
+    SHOAL_TRY(status, shoali_end_tokens_read(dir, info.tag, generator), done);
 done:
     shoali_checkpoint_info_fini(&info);
     return status;
 }
 
-/* A folder as the Hub has it. A pass of generation has its own memory: the length of samples, which
- * would be planned for the engine's, is of no use here. */
-static shoal_status open_hub(shoal_generator *generator, struct opening *opening)
+/* A folder of another program, such as the Hub's. A pass of generation has its own memory. The
+ * length of samples, which would be planned for the engine's, is of no use here. */
+static shoal_status open_foreign(shoal_generator *generator, struct opening *opening,
+                                 const struct shoali_model_folder *folder)
 {
     shoal_status status;
     shoal_model_config *config = NULL;
     const char *dir = opening->args->load;
+    const char *describer = opening->args->model_config ? opening->args->model_config : dir;
     double vocabulary;
-    SHOAL_TRY(status, shoal_hub_read_config(dir, &config, &opening->dtype), done);
+    SHOAL_TRY(
+        status,
+        folder->read_config(describer, opening->args->allow_unknown_keys, &config, &opening->dtype),
+        done);
     SHOAL_TRY(status, shoal_model_config_get(config, "vocab-size", &vocabulary), done);
-    SHOAL_TRY(status, shoal_model_config_set(config, "seq-length", 1), done);
+    if (config->row->max_length)
+        SHOAL_TRY(status, shoal_model_config_set(config, "seq-length", 1), done);
     SHOAL_TRY(status, make_table_model(generator, config), done);
-    SHOAL_TRY(status, shoal_hub_open_tokenizer(dir, &generator->tokenizer), done);
+    SHOAL_TRY(status, folder->open_tokenizer(describer, &generator->tokenizer), done);
+    SHOAL_TRY(status, shoali_end_tokens_read(describer, NULL, generator), done);
     SHOAL_TRY(status, open_engine(generator, opening), done);
     SHOAL_TRY(status,
               shoal_engine_load_weights(
@@ -152,7 +163,8 @@ done:
     return status;
 }
 
-/* A checkpoint by its own folder, wherever that was moved: the folder that it is in, and its name. */
+/* A checkpoint by its own folder, wherever that was moved: the folder that it is in, and its
+ * name. */
 static shoal_status open_itself(shoal_generator *generator, const shoal_generator_args *args)
 {
     shoal_status status = SHOAL_ENOMEM;
@@ -163,7 +175,10 @@ static shoal_status open_itself(shoal_generator *generator, const shoal_generato
     if (!path)
         return SHOAL_FAIL(shoali_path_status(errno), "%s: %s", args->load, strerror(errno));
     if (!name || !name[1]) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "%s cannot be a checkpoint's folder", args->load);
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "%s cannot be the folder of a checkpoint: give a "
+                            "folder below the root",
+                            args->load);
     } else {
         *name = '\0';
         own.load = *path ? path : "/";
@@ -174,40 +189,102 @@ static shoal_status open_itself(shoal_generator *generator, const shoal_generato
     return status;
 }
 
+/* Weights whose model is described by a folder of its own, or by the same one. */
+static shoal_status open_described(shoal_generator *generator, const shoal_generator_args *given)
+{
+    shoal_status status = SHOAL_ENOMEM;
+    shoal_generator_args args = *given;
+    struct opening opening = {.args = &args};
+    struct shoali_str path = {0};
+    const char *describer = args.model_config ? args.model_config : args.load;
+    if (!shoali_model_folders[0] || !shoali_has_file(describer, "config.json")) {
+        status =
+            args.model_config
+                ? SHOAL_FAIL(SHOAL_EINVAL, "--model-config %s: there is no config.json", describer)
+                : SHOAL_FAIL(SHOAL_EINVAL,
+                             "%s does not say which model it has: give --model-config, a "
+                             "folder with the model's config.json",
+                             describer);
+        goto done;
+    }
+    if (args.tag) {
+        shoali_str_append(&path, "%s/%s", args.load, args.tag);
+        if (path.failed)
+            goto done;
+        args.model_config = describer;
+        args.load = path.text;
+    }
+    status = open_foreign(generator, &opening, shoali_model_folders[0]);
+done:
+    shoali_str_fini(&path);
+    return status;
+}
+
+/* Whether DIR/TAG (tag NULL: DIR) was written by a program that describes no model. */
+static bool is_foreign(const char *dir, const char *tag)
+{
+    struct shoali_str path = {0};
+    shoali_str_append(&path, "%s%s%s", dir, tag ? "/" : "", tag ? tag : "");
+    const bool found = !path.failed && shoali_weight_source_find(path.text) != NULL;
+    shoali_str_fini(&path);
+    return found;
+}
+
 static shoal_status open_folder(shoal_generator *generator, const shoal_generator_args *args)
 {
     struct opening opening = {.args = args};
-    if (!args->tag && shoali_hub_has_file(args->load, "manifest.json"))
+    if (!args->tag && shoali_has_file(args->load, "manifest.json"))
         return open_itself(generator, args);
-    if (!args->tag && shoal_hub_is_folder(args->load))
-        return open_hub(generator, &opening);
+    if (is_foreign(args->load, args->tag) ||
+        (args->model_config && shoali_weight_folder_probe(args->load)))
+        return open_described(generator, args);
+    if (args->model_config)
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "--model-config %s has no effect: %s is neither a folder of weights nor a "
+            "checkpoint of DeepSpeed",
+            args->model_config, args->load);
+    for (int32_t i = 0; !args->tag && shoali_model_folders[i]; i++)
+        if (shoali_model_folders[i]->probe(args->load))
+            return open_foreign(generator, &opening, shoali_model_folders[i]);
     const shoal_status status = open_checkpoint(generator, &opening);
+    if (status == SHOAL_ENOENT && !args->tag && shoali_has_file(args->load, "config.json"))
+        return SHOAL_FAIL(status,
+                          "%s has a config.json, and this build has no reader of Hugging Face "
+                          "folders (SHOAL_WITH_HUB=OFF): give a folder of checkpoints with --load",
+                          args->load);
     if (status == SHOAL_ENOENT && !args->tag)
-        return SHOAL_FAIL(status, "there is no checkpoint in %s, and no config.json", args->load);
+        return SHOAL_FAIL(status,
+                          "there is no checkpoint in %s, and no config.json: give another "
+                          "folder with --load",
+                          args->load);
     return status;
 }
 
 static shoal_status check_args(const shoal_generator_args *args)
 {
     if ((args->load != NULL) == (args->engine != NULL))
-        return SHOAL_FAIL(SHOAL_EINVAL, "a generator needs a checkpoint's folder or an engine, and "
-                                        "not both");
+        return SHOAL_FAIL(SHOAL_EINVAL, "a generator needs a checkpoint folder or an engine, not "
+                                        "both");
     if (args->sequences < 0 || args->max_length < 0)
-        return SHOAL_FAIL(SHOAL_EINVAL, "a generator of %d sequences of %lld tokens cannot be made",
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "a generator cannot have %d sequences of %lld tokens: "
+                          "give numbers of at least 0",
                           (int)args->sequences, (long long)args->max_length);
     if (args->engine != NULL && args->max_length == 0)
-        return SHOAL_FAIL(SHOAL_EINVAL, "a generator of an engine needs max_length");
+        return SHOAL_FAIL(SHOAL_EINVAL, "a generator of an engine needs max_length: give at "
+                                        "least 1");
     if (args->engine != NULL && args->engine->stages.count > 1)
         return SHOAL_FAIL(
             SHOAL_EUNSUPPORTED,
-            "a rank of this engine has the layers of one of %d pipeline stages, and a "
-            "generator runs all: save a checkpoint and generate from its folder",
+            "this engine has %d pipeline stages, and a generator needs all layers on each rank: "
+            "save a checkpoint and generate from its folder",
             (int)args->engine->stages.count);
     return SHOAL_OK;
 }
 
-shoal_status shoal_generator_create_sized(const shoal_generator_args *given, size_t given_size,
-                                          shoal_generator **generator_out)
+shoal_status shoal_generator_create(const shoal_generator_args *given,
+                                    shoal_generator **generator_out)
 {
     shoal_status status;
     shoal_generator_args own = {0};
@@ -216,8 +293,8 @@ shoal_status shoal_generator_create_sized(const shoal_generator_args *given, siz
     shoal_generator *generator = shoali_calloc(1, sizeof *generator, "a generator");
     if (!generator)
         return SHOAL_ENOMEM;
-    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_generator_args, max_length, given, given_size, &own),
-              done);
+    if (given)
+        own = *given;
     SHOAL_TRY(status, check_args(args), done);
     if (args->load)
         SHOAL_TRY(status, open_folder(generator, args), done);
@@ -259,6 +336,7 @@ void shoal_generator_destroy(shoal_generator *generator)
     shoal_engine_destroy(generator->owned);
     shoal_tokenizer_destroy(generator->tokenizer);
     shoal_model_destroy(generator->model);
+    shoali_free(generator->end_tokens);
     shoali_free(generator->logits);
     shoali_free(generator);
 }
@@ -271,6 +349,12 @@ const shoal_tokenizer *shoal_generator_tokenizer(const shoal_generator *generato
 const shoal_model_config *shoal_generator_config(const shoal_generator *generator)
 {
     return generator->model ? shoal_model_get_config(generator->model) : NULL;
+}
+
+const int32_t *shoal_generator_end_tokens(const shoal_generator *generator, int32_t *count)
+{
+    *count = generator->end_count;
+    return generator->end_tokens;
 }
 
 int64_t shoal_generator_step(const shoal_generator *generator)
@@ -314,8 +398,8 @@ shoal_status shoal_generator_truncate(shoal_generator *generator, int32_t sequen
     if (sequence < 0 || sequence >= decoder->sequences || length < 0 ||
         length > decoder->length[sequence])
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "sequence %d cannot be cut to %lld tokens: there are %d "
-                          "sequences, and it has %lld",
+                          "sequence %d cannot be truncated to %lld tokens: there are %d "
+                          "sequences, and this one has %lld tokens",
                           (int)sequence, (long long)length, (int)decoder->sequences,
                           (long long)shoal_generator_length(generator, sequence));
     decoder->length[sequence] = length;

@@ -1,19 +1,15 @@
 /* Generation against the training forward pass: the same distribution for the next token, at every
  * position, before and after the context was full. */
+#include "base/test_cmocka.h"
 #include "inference/inference.h"
 #include "shoal/engine.h"
 
 #include <ftw.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { T = 16, SAMPLES = 8, GENERATED = 45 };
 /* Rounding differs between the two ways: logits of a few units, sums of 32 and 128 products. */
@@ -33,12 +29,6 @@ struct trained {
     int64_t count;
     int32_t tokens[SAMPLES * T], targets[SAMPLES * T];
 };
-
-static void ok(shoal_status status)
-{
-    if (status < 0)
-        fail_msg("%s: %s", shoal_status_name(status), shoal_error_trace());
-}
 
 /* ---- a checkpoint as `shoal pretrain` writes it ---------------------------------------------- */
 
@@ -311,13 +301,67 @@ static void test_seeds(void **state)
     release(&trained);
 }
 
+/* ---- a model whose logits are the same after every text ---- */
+
+enum { KINDS = 6, HIDDEN = 4, DRAWS = 10000 };
+
+struct constant {
+    shoal_model *model;
+    shoal_engine *engine;
+    shoal_generator *generator;
+};
+
+/* The last norm gives (1, 0, ...), which the head makes to `row`. */
+static void open_constant(const float row[KINDS], struct constant *constant)
+{
+    static const float zeros[HIDDEN], first[HIDDEN] = {1};
+    float head[KINDS * HIDDEN] = {0};
+    shoal_gpt_config config = plain_shape();
+    config.num_layers = config.num_attention_heads = 1;
+    config.hidden_size = HIDDEN;
+    config.seq_length = 8;
+    config.vocab_size = KINDS;
+    config.make_vocab_size_divisible_by = config.untie_embeddings = 1;
+    for (int32_t v = 0; v < KINDS; v++)
+        head[v * HIDDEN] = row[v];
+    ok(shoal_gpt_create(&config, &constant->model));
+    ok(shoal_engine_create(
+        &(shoal_engine_args){.model = constant->model,
+                             .config_text = "{\"train_micro_batch_size_per_gpu\":1}",
+                             .threads = 1,
+                             .inference = 1},
+        &constant->engine));
+    ok(shoal_engine_set_param(constant->engine, "transformer.ln_f.weight", zeros));
+    ok(shoal_engine_set_param(constant->engine, "transformer.ln_f.bias", first));
+    ok(shoal_engine_set_param(constant->engine, "lm_head.weight", head));
+    ok(shoal_generator_create(&(shoal_generator_args){.engine = constant->engine, .max_length = 8},
+                              &constant->generator));
+}
+
+static void close_constant(struct constant *constant)
+{
+    shoal_generator_destroy(constant->generator);
+    shoal_engine_destroy(constant->engine);
+    shoal_model_destroy(constant->model);
+}
+
+static shoal_status count_token(void *user, int32_t token)
+{
+    int64_t *seen = user;
+    assert_in_range(token, 0, KINDS - 1);
+    seen[token]++;
+    return SHOAL_OK;
+}
+
 /* Frequencies of draws are the probabilities, within 5 standard deviations. */
 static void test_draws(void **state)
 {
-    enum { KINDS = 6, DRAWS = 20000 };
     static const float row[KINDS] = {0.5f, -1.0f, 2.0f, 2.0f, 0.0f, -4.0f};
     static const int64_t top_k[] = {0, 3, 2, 6, 100};
+    static const int32_t prompt[] = {0};
+    struct constant constant;
     (void)state;
+    open_constant(row, &constant);
     for (int32_t k = 0; k < 5; k++) {
         const double temperature = 0.7 + 0.3 * k;
         int64_t seen[KINDS] = {0};
@@ -330,12 +374,13 @@ static void test_draws(void **state)
             weight[v] = kept ? exp((double)row[v] / temperature) : 0;
             total += weight[v];
         }
-        const shoal_sample_args args = {.temperature = temperature, .top_k = top_k[k], .seed = 11};
-        for (uint64_t i = 0; i < DRAWS; i++) {
-            float copy[KINDS];
-            memcpy(copy, row, sizeof copy);
-            seen[shoali_sample_token(copy, KINDS, &args, i)]++;
-        }
+        const shoal_sample_args args = {.prompt = prompt,
+                                        .prompt_count = 1,
+                                        .num_tokens = DRAWS,
+                                        .temperature = temperature,
+                                        .top_k = top_k[k],
+                                        .seed = 11};
+        ok(shoal_generate(constant.generator, &args, count_token, seen));
         for (int32_t v = 0; v < KINDS; v++) {
             const double p = weight[v] / total, sigma = sqrt(DRAWS * p * (1 - p));
             if (fabs((double)seen[v] - DRAWS * p) > 5 * sigma)
@@ -343,6 +388,7 @@ static void test_draws(void **state)
                          (long long)top_k[k], (int)v, (long long)seen[v], DRAWS * p, sigma);
         }
     }
+    close_constant(&constant);
 }
 
 /* ---- refusals -------------------------------------------------------------------------------- */
@@ -352,6 +398,101 @@ static void refused(shoal_status got, shoal_status expected, const char *sentenc
     if (got != expected || !strstr(shoal_error_message(), sentence))
         fail_msg("expected %s with \"%s\", got %s: %s", shoal_status_name(expected), sentence,
                  shoal_status_name(got), shoal_error_message());
+}
+
+/* A file of the checkpoint's folder. */
+static void put_file(const char *name, const char *content)
+{
+    char path[160], tag[32];
+    snprintf(path, sizeof path, "%s/latest", folder);
+    FILE *file = fopen(path, "r");
+    assert_true(file && fscanf(file, "%31s", tag) == 1);
+    fclose(file);
+    snprintf(path, sizeof path, "%s/%s/%s", folder, tag, name);
+    file = fopen(path, "w");
+    assert_true(file && fputs(content, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* The generator ends its text at `expected` tokens. */
+static void expect_end(const shoal_sample_args *args, int32_t end_count, int64_t expected)
+{
+    struct written written = {0};
+    shoal_sample_args own = *args;
+    shoal_generator *generator = open_generator(NULL);
+    own.end_tokens = shoal_generator_end_tokens(generator, &own.end_count);
+    assert_int_equal(own.end_count, end_count);
+    ok(shoal_generate(generator, &own, take, &written));
+    assert_int_equal(written.count, expected);
+    shoal_generator_destroy(generator);
+}
+
+/* A text ends behind a token of generation_config.json, else of config.json. */
+static void test_end_tokens(void **state)
+{
+    (void)state;
+    struct trained trained;
+    struct written all = {0};
+    char content[128];
+    int64_t first = 0;
+    const shoal_gpt_config shape = plain_shape();
+    train_and_save(&trained, &shape, false);
+    const shoal_sample_args args = {.prompt = trained.ids,
+                                    .prompt_count = 4,
+                                    .num_tokens = GENERATED,
+                                    .temperature = 1.0,
+                                    .seed = 3};
+    shoal_generator *generator = open_generator(NULL);
+    ok(shoal_generate(generator, &args, take, &all));
+    shoal_generator_destroy(generator);
+    expect_end(&args, 0, GENERATED);
+    const int32_t end = all.token[GENERATED / 2];
+    while (all.token[first] != end)
+        first++;
+    snprintf(content, sizeof content, "{\"eos_token_id\": %d}", (int)end);
+    put_file("config.json", content);
+    expect_end(&args, 1, first + 1);
+    put_file("generation_config.json", "{}");
+    expect_end(&args, 1, first + 1);
+    put_file("generation_config.json", "{\"eos_token_id\": [1000000, -1]}");
+    expect_end(&args, 1, GENERATED);
+    snprintf(content, sizeof content, "{\"eos_token_id\": [%d, %d]}", (int)trained.vocab, (int)end);
+    put_file("generation_config.json", content);
+    expect_end(&args, 2, first + 1);
+    put_file("generation_config.json", "{\"eos_token_id\": \"</s>\"}");
+    refused(
+        shoal_generator_create(&(shoal_generator_args){.load = folder, .threads = 1}, &generator),
+        SHOAL_ECONFIG, "generation_config.json: `eos_token_id` should be");
+    release(&trained);
+}
+
+/* Short of memory is an error, not another way to draw. */
+static void test_short_memory(void **state)
+{
+    (void)state;
+    static const float row[KINDS] = {1, 3, 2};
+    static const int32_t prompt[] = {0};
+    const shoal_sample_args args = {.prompt = prompt,
+                                    .prompt_count = 1,
+                                    .num_tokens = 1,
+                                    .temperature = 1,
+                                    .top_k = 2,
+                                    .seed = 11};
+    struct constant constant;
+    bool drew = false;
+    open_constant(row, &constant);
+    for (int32_t skip = 0; !drew; skip++) {
+        int64_t seen[KINDS] = {0};
+        char spec[32];
+        snprintf(spec, sizeof spec, "alloc:%d", (int)skip);
+        assert_true(shoali_fault_arm(spec));
+        const shoal_status status = shoal_generate(constant.generator, &args, count_token, seen);
+        assert_true(shoali_fault_arm(NULL));
+        assert_int_equal(status, SHOAL_ENOMEM); /* at the latest when it sorts */
+        assert_int_equal(seen[0] + seen[1] + seen[2], 0);
+        drew = strstr(shoal_error_message(), "the logits of top-k") != NULL;
+    }
+    close_constant(&constant);
 }
 
 static void test_refusals(void **state)
@@ -412,6 +553,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_greedy_over_the_end, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_seeds, make_folder, remove_folder),
         cmocka_unit_test(test_draws),
+        cmocka_unit_test(test_short_memory),
+        cmocka_unit_test_setup_teardown(test_end_tokens, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_refusals, make_folder, remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,10 @@
 /* inference - generation: an engine's layers on a tape that generates. Level L9, above engine.
  *
- *   generator.c  opening: client JSON, or config.json -> model and tokenizer -> an engine for inference
+ *   generator.c  opening: client JSON, or config.json -> model and tokenizer -> an engine for
+ * inference
  *   decoder.c    passes: new tokens of some sequences through the layers, logits back
  *   sample.c     logits to a token, and the loop around it
+ *   end_tokens.c which tokens end a text
  *
  * A call's tokens go through the layers in passes of at most SHOALI_PASS_ROWS rows, so memory does
  * not depend on the length of a prompt; of a pass at most SHOALI_PASS_ASKED rows have logits. The
@@ -48,12 +50,15 @@ struct shoal_generator {
     shoal_tokenizer *tokenizer;
     int64_t step; /* of the checkpoint */
     struct shoali_decoder decoder;
-    int64_t known; /* tokens that may be drawn */
+    int64_t known;       /* tokens that may be drawn */
+    int32_t *end_tokens; /* owned */
+    int32_t end_count;
     float *logits; /* one row, for shoal_generate */
 };
 
-/* Draws the index-th token from `logits[count]` (changed). */
-int32_t shoali_sample_token(float *logits, int64_t count, const shoal_sample_args *args,
-                            uint64_t index);
+/* end_tokens.c: sets the generator's end tokens as the files of a model's folder say, else its
+ * tokenizer; `name` (NULL: none) is a folder in it. SHOAL_ECONFIG: a file says it in no way. */
+SHOAL_CHECKED shoal_status shoali_end_tokens_read(const char *folder, const char *name,
+                                                  shoal_generator *generator);
 
 #endif

@@ -21,29 +21,24 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* The k-th largest value; ties with it stay in. +inf when memory is short, which leaves the
- * largest. */
-static float threshold(const float *logits, int64_t count, int64_t k)
+/* The k-th largest value; ties with it stay in. */
+static shoal_status find_threshold(const float *logits, int64_t count, int64_t k, float *value)
 {
-    float *sorted = shoali_malloc((size_t)count * sizeof *sorted, "top-k");
+    float *sorted = shoali_malloc((size_t)count * sizeof *sorted, "the logits of top-k");
     if (!sorted)
-        return INFINITY;
+        return SHOAL_ENOMEM;
     for (int64_t i = 0; i < count; i++)
         sorted[i] = logits[i];
     qsort(sorted, (size_t)count, sizeof *sorted, descending);
-    const float value = sorted[k - 1];
+    *value = sorted[k - 1];
     shoali_free(sorted);
-    return value;
+    return SHOAL_OK;
 }
 
-int32_t shoali_sample_token(float *logits, int64_t count, const shoal_sample_args *args,
-                            uint64_t index)
+/* Of the tokens whose logits are at least `keep`. */
+static int32_t draw(const float *logits, int64_t count, float keep, int32_t best,
+                    const shoal_sample_args *args, uint64_t index)
 {
-    const int32_t best = argmax(logits, count);
-    if (args->top_k == 1 || args->temperature == 0)
-        return best;
-    const float keep =
-        args->top_k > 0 && args->top_k < count ? threshold(logits, count, args->top_k) : -INFINITY;
     const struct shoali_stream stream = shoali_stream_make(args->seed, "generate", "", 0);
     double total = 0;
     for (int64_t i = 0; i < count; i++)
@@ -60,6 +55,30 @@ int32_t shoali_sample_token(float *logits, int64_t count, const shoal_sample_arg
     return best;
 }
 
+/* Draws the index-th token from `logits[count]`. */
+static shoal_status sample_token(const float *logits, int64_t count, const shoal_sample_args *args,
+                                 uint64_t index, int32_t *token)
+{
+    shoal_status status = SHOAL_OK;
+    float keep = -INFINITY;
+    *token = argmax(logits, count);
+    if (args->top_k == 1 || args->temperature == 0)
+        return SHOAL_OK;
+    if (args->top_k > 0 && args->top_k < count)
+        SHOAL_TRY(status, find_threshold(logits, count, args->top_k, &keep), done);
+    *token = draw(logits, count, keep, *token, args, index);
+done:
+    return status;
+}
+
+static bool ends_text(const shoal_sample_args *args, int32_t token)
+{
+    for (int32_t i = 0; i < args->end_count; i++)
+        if (args->end_tokens[i] == token)
+            return true;
+    return false;
+}
+
 /* ---- the loop ------------------------------------------------------------------------------- */
 
 static shoal_status check_sample_args(const shoal_generator *generator,
@@ -69,18 +88,21 @@ static shoal_status check_sample_args(const shoal_generator *generator,
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "the prompt is empty: give at least one character with --prompt");
     if (args->num_tokens < 0)
-        return SHOAL_FAIL(SHOAL_EINVAL, "--num-tokens is %lld; give 0 or more",
+        return SHOAL_FAIL(SHOAL_EINVAL, "--num-tokens is %lld: give 0 or more",
                           (long long)args->num_tokens);
     if (args->top_k < 0)
-        return SHOAL_FAIL(SHOAL_EINVAL, "--top-k is %lld; give 0 (all tokens) or more",
+        return SHOAL_FAIL(SHOAL_EINVAL, "--top-k is %lld: give 0 (all tokens) or more",
                           (long long)args->top_k);
     if (args->top_k != 1 && !(args->temperature >= 0))
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "--temperature is %g; give 0 (always the likeliest token) or more",
+                          "--temperature is %g: give 0 (always the likeliest token) or more",
                           args->temperature);
+    if (args->end_count < 0 || (args->end_count > 0 && !args->end_tokens))
+        return SHOAL_FAIL(SHOAL_EINVAL, "%d end tokens: give a list of them, or 0",
+                          (int)args->end_count);
     for (int64_t i = 0; i < args->prompt_count; i++)
         if (args->prompt[i] < 0 || args->prompt[i] >= generator->known)
-            return SHOAL_FAIL(SHOAL_EINVAL, "prompt token %lld is %d; the model knows 0 to %lld",
+            return SHOAL_FAIL(SHOAL_EINVAL, "prompt token %lld is %d: give tokens from 0 to %lld",
                               (long long)i, (int)args->prompt[i], (long long)generator->known - 1);
     return SHOAL_OK;
 }
@@ -102,15 +124,16 @@ done:
     return status;
 }
 
-shoal_status shoal_generate_sized(shoal_generator *generator, const shoal_sample_args *given,
-                                  size_t given_size, shoal_token_sink sink, void *user)
+shoal_status shoal_generate(shoal_generator *generator, const shoal_sample_args *given,
+                            shoal_token_sink sink, void *user)
 {
     shoal_status status;
     shoal_sample_args own = {0};
     const shoal_sample_args *const args = &own;
     int32_t *text = NULL;
     const uint32_t fp = shoali_fp_enter();
-    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_sample_args, seed, given, given_size, &own), done);
+    if (given)
+        own = *given;
     SHOAL_TRY(status, check_sample_args(generator, args), done);
     int64_t count = args->prompt_count, fresh = count;
     text = shoali_malloc((size_t)(count + args->num_tokens) * sizeof *text, "the generated text");
@@ -120,10 +143,14 @@ shoal_status shoal_generate_sized(shoal_generator *generator, const shoal_sample
     }
     memcpy(text, args->prompt, (size_t)count * sizeof *text);
     generator->decoder.length[0] = 0;
-    for (int64_t i = 0; i < args->num_tokens; i++) {
+    bool ended = false;
+    for (int64_t i = 0; i < args->num_tokens && !ended; i++) {
+        int32_t token = 0;
         SHOAL_TRY(status, feed(generator, text, count, fresh), done);
-        const int32_t token =
-            shoali_sample_token(generator->logits, generator->known, args, (uint64_t)i);
+        SHOAL_TRY(status,
+                  sample_token(generator->logits, generator->known, args, (uint64_t)i, &token),
+                  done);
+        ended = ends_text(args, token);
         text[count++] = token;
         fresh = 1;
         SHOAL_TRY(status, sink(user, token), done);

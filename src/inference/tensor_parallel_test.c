@@ -103,7 +103,8 @@ static bool live(struct gpt_seat *seat)
     return passed;
 }
 
-/* Logits are of some units, sums of 32 and 128 products: 8 layers' sums of 2^-24 (2^-8 bf16) each. */
+/* Logits are of some units, sums of 32 and 128 products: 8 layers' sums of 2^-24 (2^-8 bf16)
+ * each. */
 static void compare(const struct kind *kind, int32_t ranks)
 {
     const float tolerance = kind->dtype ? 0.3F : 2e-5F;

@@ -11,7 +11,7 @@
 
 static shoal_status no_memory(const char *path)
 {
-    return SHOAL_FAIL(SHOAL_ENOMEM, "%s: cannot allocate what is inside", path);
+    return SHOAL_FAIL(SHOAL_ENOMEM, "%s: cannot allocate its contents", path);
 }
 
 bool shoali_inspect_ends_with(const char *text, const char *end)
@@ -104,7 +104,7 @@ static shoal_status describe_tensors(const struct shoali_inspect *inspect, const
     struct shoali_tensor_file file = {0};
     json_t *list = NULL, *values = NULL, *object = NULL;
     SHOAL_TRY(status, shoali_tensor_file_open(path, &file), done);
-    object = begin_file(name, shoali_tensor_file_kind_name(file.kind), file.input.bytes);
+    object = begin_file(name, file.kind, file.input.bytes);
     list = json_array();
     if (!object || json_object_set(object, "tensors", list) != 0) {
         status = no_memory(path);

@@ -1,7 +1,8 @@
 #include "inspect/inspect.h"
 
+#include "base/str.h"
 #include "checkpoint/checkpoint.h"
-#include "formats/deepspeed.h"
+#include "foreign/deepspeed/deepspeed.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -94,13 +95,13 @@ static bool has(const struct names *names, const char *name)
 /* The folder that `latest` names, in path; false: there is none. */
 static bool follow_latest(char path[PATH_BYTES], const char *file)
 {
-    char at[PATH_BYTES], tag[PATH_BYTES] = {0}, below[PATH_BYTES];
+    char at[PATH_BYTES], line[256] = {0}, below[PATH_BYTES];
     struct stat info;
     FILE *stream = join(at, path, file) ? fopen(at, "r") : NULL;
-    const bool read = stream && fgets(tag, 256, stream) != NULL;
+    const bool read = stream && fgets(line, sizeof line, stream) != NULL;
     if (stream)
         fclose(stream);
-    tag[strcspn(tag, "\r\n")] = '\0';
+    const char *tag = shoali_strip_line(line);
     if (!read || !*tag || strchr(tag, '/') || tag[0] == '.' || !join(below, path, tag) ||
         stat(below, &info) != 0 || !S_ISDIR(info.st_mode))
         return false;
@@ -126,7 +127,7 @@ static shoal_status checkpoint_facts(const char *path, json_t **facts)
               done);
     *facts = json_pack("{s:I, s:O}", "step", (json_int_t)info.step, "engine", engine);
     if (!*facts)
-        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate what a checkpoint says");
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the contents of a checkpoint");
 done:
     json_decref(engine);
     shoali_checkpoint_info_fini(&info);
@@ -159,7 +160,7 @@ static shoal_status deepspeed_facts(const char *path, json_t **facts)
     if (*facts && numbers->stage < 0)
         failed |= json_object_set_new(*facts, "stage", json_string("universal"));
     if (!*facts || failed)
-        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate what a checkpoint says");
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the contents of a checkpoint");
 done:
     json_decref(kinds);
     json_decref(shared);
@@ -205,7 +206,7 @@ static shoal_status describe_files(const struct shoali_inspect *inspect, const c
             continue;
         SHOAL_TRY(status, shoali_inspect_file(inspect, file, names->name[i], &row), done);
         if (json_array_append_new(list, row) != 0) {
-            status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate what is inside %s", path);
+            status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the contents of %s", path);
             goto done;
         }
     }
@@ -237,7 +238,7 @@ shoal_status shoali_inspect_folder(const struct shoali_inspect *inspect, const c
         json_pack("{s:o, s:s, s:O}", "path", shoali_inspect_text(folder, (int64_t)strlen(folder)),
                   "kind", kind, "files", files);
     if (!object || (facts && json_object_set(object, "facts", facts) != 0))
-        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate what is inside %s", path);
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the contents of %s", path);
 done:
     *out = status == SHOAL_OK ? json_incref(object) : NULL;
     json_decref(object);

@@ -25,6 +25,18 @@ static shoal_status describe(const struct shoali_inspect *inspect, const char *p
     return status;
 }
 
+/* Tensors of all files of a description. */
+static size_t count_tensors(const json_t *description)
+{
+    size_t i, count = json_array_size(json_object_get(description, "tensors"));
+    const json_t *file;
+    json_array_foreach(json_object_get(description, "files"), i, file)
+    {
+        count += count_tensors(file);
+    }
+    return count;
+}
+
 shoal_status shoal_inspect(const char *path, const char *tensors, unsigned flags, char **text)
 {
     shoal_status status;
@@ -34,13 +46,20 @@ shoal_status shoal_inspect(const char *path, const char *tensors, unsigned flags
                                            .statistics = (flags & SHOAL_INSPECT_STATISTICS) != 0};
     *text = NULL;
     if (!path || !*path) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "the file to look into is not named");
+        status = SHOAL_FAIL(SHOAL_EINVAL, "no file is named: give the path of a file or folder");
         goto done;
     }
     SHOAL_TRY(status, describe(&inspect, path, &description), done);
+    if (tensors && count_tensors(description) == 0) {
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "%s: no tensor has a name that matches `%s`: leave --tensor out to see "
+                            "all names",
+                            path, tensors);
+        goto done;
+    }
     if (flags & SHOAL_INSPECT_JSON) {
         char *json = NULL;
-        SHOAL_TRY(status, shoali_json_write(description, JSON_COMPACT, "what is inside", &json),
+        SHOAL_TRY(status, shoali_json_write(description, JSON_COMPACT, "contents of a file", &json),
                   done);
         shoali_str_append(&lines, "%s\n", json);
         free(json);
@@ -48,7 +67,7 @@ shoal_status shoal_inspect(const char *path, const char *tensors, unsigned flags
         SHOAL_TRY(status, shoali_inspect_print(description, &lines), done);
     }
     if (lines.failed) {
-        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate what is inside %s", path);
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the contents of %s", path);
         goto done;
     }
     *text = lines.text;

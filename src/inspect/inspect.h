@@ -1,4 +1,4 @@
-/* inspect - what is inside of files, for people and programs. Level L9; the interface is
+/* inspect - what is inside of files, for people and programs. Level L10; the interface is
  * shoal/inspect.h.
  *
  * A file or folder becomes one JSON value (the description), and that becomes text:
@@ -23,7 +23,7 @@
 #define SHOALI_INSPECT_H
 
 #include "base/base.h"
-#include "formats/pickle.h"
+#include "foreign/pickle.h"
 #include "shoal/inspect.h"
 
 struct json_t;

@@ -1,6 +1,8 @@
 /* The description as lines. */
 #include "inspect/inspect.h"
 
+#include "base/plain.h"
+
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -68,7 +70,7 @@ static void cell_text(const json_t *tensor, int column, char *out)
     else if (json_is_string(value))
         snprintf(out, CELL_BYTES, "%s", json_string_value(value));
     else if (json_is_real(value))
-        snprintf(out, CELL_BYTES, "%.6g", json_real_value(value));
+        shoali_snprintf(out, CELL_BYTES, "%.6g", json_real_value(value));
     else if (json_is_integer(value))
         snprintf(out, CELL_BYTES, "%lld", (long long)json_integer_value(value));
     else
@@ -167,7 +169,7 @@ static bool plain_text(const json_t *value, struct shoali_str *out)
         shoali_str_fini(&line);
         return plain;
     }
-    snprintf(number, sizeof number, "%.9g", json_real_value(value));
+    shoali_snprintf(number, sizeof number, "%.9g", json_real_value(value));
     if (json_is_string(value))
         shoali_str_append(out, "\"%s\"", json_string_value(value));
     else if (json_is_integer(value))
@@ -256,7 +258,7 @@ static void print_file(const json_t *file, struct shoali_str *out)
     if (values)
         print_value("values", values, 2, out);
     if (imports)
-        shoali_str_append(out, "  unpickling would import (nothing was):\n");
+        shoali_str_append(out, "  unpickling would import (nothing was imported):\n");
     json_array_foreach(imports, i, name)
     {
         shoali_str_append(out, "    %s\n", json_string_value(name));

@@ -8,6 +8,8 @@
  * A container that was met before is {"@seen": byte of the file}. */
 #include "inspect/inspect.h"
 
+#include "base/plain.h"
+
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -79,7 +81,7 @@ static json_t *key_text(const struct shoali_value *key)
     if (shoali_value_int(key, &integer))
         snprintf(text, sizeof text, "%" PRId64, integer);
     else if (shoali_value_real(key, &real))
-        snprintf(text, sizeof text, "%.17g", real);
+        shoali_snprintf(text, sizeof text, "%.17g", real);
     else
         snprintf(text, sizeof text, "@key %" PRId64, key->at);
     return json_string(text);
@@ -178,7 +180,7 @@ static json_t *convert_plain(const struct shoali_value *value)
     case SHOALI_VALUE_INT:
         return json_integer(value->as.integer);
     case SHOALI_VALUE_FLOAT:
-        snprintf(text, sizeof text, "%g", value->as.real);
+        shoali_snprintf(text, sizeof text, "%g", value->as.real);
         return isfinite(value->as.real) ? json_real(value->as.real) : json_string(text);
     case SHOALI_VALUE_TEXT:
         return shoali_inspect_text(value->as.text.data, value->as.text.bytes);

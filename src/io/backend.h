@@ -33,6 +33,7 @@ struct shoali_io_request {
     size_t cut;        /* bytes handed out in blocks */
     int32_t in_flight; /* blocks */
     bool halve;        /* fault io_short: the next block asks for half */
+    bool interrupt;    /* fault io_interrupt: the next outcome is EINTR */
     int error;         /* the first errno; END_OF_FILE for a read past the end */
     int64_t error_offset;
     struct shoali_io_request *next_pending;    /* also links free requests */
@@ -73,10 +74,7 @@ struct shoali_io {
     struct shoali_io_file *files;
     int32_t in_flight;
     bool batch_open; /* overlap_events false: blocks may join the batch */
-    bool fallback_said;
-    int32_t open_count[2]; /* requests in work by kind, for the time in the counters */
-    int64_t open_since_ns[2];
-    struct shoali_io_counters counters;
+    bool fallback_reported;
 };
 
 /* The next block to move, NULL when there is none or the queue is full. */

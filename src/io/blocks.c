@@ -69,13 +69,7 @@ static void release(struct shoali_io *io, struct shoali_io_block *block)
     block->next = io->free_blocks;
     io->free_blocks = block;
     io->batch_open = --io->in_flight == 0;
-    if (--request->in_flight > 0 || request->cut < request->bytes)
-        return;
-    if (--io->open_count[request->kind] == 0) {
-        int64_t *ns =
-            request->kind == SHOALI_IO_READ ? &io->counters.read_ns : &io->counters.written_ns;
-        *ns += shoali_now_ns() - io->open_since_ns[request->kind];
-    }
+    request->in_flight--;
 }
 
 static void go_on(struct shoali_io *io, struct shoali_io_block *block)
@@ -85,9 +79,8 @@ static void go_on(struct shoali_io *io, struct shoali_io_block *block)
     io->again = block;
 }
 
-static void make_buffered(struct shoali_io *io, struct shoali_io_block *block)
+static void make_buffered(struct shoali_io_block *block)
 {
-    io->counters.fallback_bytes += (int64_t)block->bytes;
     block->direct = false;
     block->fd = block->request->file->fd;
 }
@@ -95,12 +88,16 @@ static void make_buffered(struct shoali_io *io, struct shoali_io_block *block)
 void shoali_io_finish(struct shoali_io *io, struct shoali_io_block *block, int64_t result)
 {
     const bool reads = block->request->kind == SHOALI_IO_READ;
+    if (block->request->interrupt) {
+        block->request->interrupt = false;
+        result = -EINTR;
+    }
     if (result == -EINTR || result == -EAGAIN) {
         go_on(io, block);
         return;
     }
     if (result == -EINVAL && block->direct) { /* a device with larger sectors than ours */
-        make_buffered(io, block);
+        make_buffered(block);
         go_on(io, block);
         return;
     }
@@ -112,15 +109,11 @@ void shoali_io_finish(struct shoali_io *io, struct shoali_io_block *block, int64
     block->memory += result;
     block->offset += result;
     block->bytes -= (size_t)result;
-    if (reads)
-        io->counters.read_bytes += result;
-    else
-        io->counters.written_bytes += result;
     if (block->bytes == 0) {
         release(io, block);
         return;
     }
     if (block->direct && block->offset % SHOALI_IO_ALIGN)
-        make_buffered(io, block);
+        make_buffered(block);
     go_on(io, block);
 }

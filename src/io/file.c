@@ -42,8 +42,8 @@ static void open_direct(struct shoali_io *io, struct shoali_io_file *file, const
     if (file->direct_fd >= 0) {
         /* Pages read ahead of a tail would have to be dropped by the next direct write. */
         (void)posix_fadvise(file->fd, 0, 0, POSIX_FADV_RANDOM);
-    } else if (!io->fallback_said && !io->args.quiet) {
-        io->fallback_said = true;
+    } else if (!io->fallback_reported && !io->args.quiet) {
+        io->fallback_reported = true;
         SHOALI_WARN("io", "\"%s\": no O_DIRECT here (%s), going through the page cache", file->path,
                     strerror(errno));
     }
@@ -191,7 +191,7 @@ void shoali_io_close(struct shoali_io_file *file)
     for (struct shoali_io_request *request = io->requests; request;) {
         struct shoali_io_request *next = request->next;
         if (request->file == file && shoali_io_wait(request) < 0)
-            SHOALI_ERROR("io", "%s (nobody waited for this request)", shoal_error_message());
+            SHOALI_ERROR("io", "%s (no caller waited for this request)", shoal_error_message());
         request = next;
     }
     struct shoali_io_file **link = &io->files;

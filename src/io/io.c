@@ -1,13 +1,14 @@
 /* io.c - contexts and requests. */
 #include "io/io.h"
 
+#include "base/plain.h"
+#include "base/waiting.h"
 #include "io/backend.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
@@ -23,20 +24,9 @@ enum { TABLE_COUNT = sizeof tables / sizeof tables[0] };
 static const struct shoali_io_table *find_table(const char *name)
 {
     for (int i = 0; i < TABLE_COUNT; i++)
-        if (strcasecmp(tables[i]->name, name) == 0)
+        if (shoali_strcasecmp(tables[i]->name, name) == 0)
             return tables[i];
     return NULL;
-}
-
-const char *shoali_io_name(int32_t index)
-{
-    return index < TABLE_COUNT ? tables[index]->name : NULL;
-}
-
-bool shoali_io_probe(const char *backend)
-{
-    const struct shoali_io_table *table = find_table(backend);
-    return table && table->probe() == 0;
 }
 
 /* Why io_uring cannot be used here; "" when it can. */
@@ -73,7 +63,7 @@ void shoali_io_describe(char *text, size_t bytes)
         return;
     }
     const struct shoali_io_table *table = find_table(variable);
-    const bool uring = strcasecmp(variable, "uring") == 0;
+    const bool uring = shoali_strcasecmp(variable, "uring") == 0;
     if (!table && !uring)
         snprintf(text, bytes, "none: SHOAL_IO=%s names no backend: uring, posix", variable);
     else if (uring && *why)
@@ -90,7 +80,7 @@ static shoal_status start(struct shoali_io *io)
         name = variable;
     if (name) {
         io->table = find_table(name);
-        if (!io->table && strcasecmp(name, "uring") == 0)
+        if (!io->table && shoali_strcasecmp(name, "uring") == 0)
             return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
                               "io: this build has no backend \"uring\"; build with liburing, or "
                               "use \"posix\"");
@@ -210,13 +200,8 @@ static bool is_done(const struct shoali_io_request *request)
 
 static void enqueue(struct shoali_io *io, struct shoali_io_request *request)
 {
-    io->counters.request_count++;
     if (is_done(request)) /* nothing to move, or a fault point */
         return;
-    io->counters.fallback_bytes +=
-        request->file->io->args.direct ? (int64_t)(request->bytes - request->bulk) : 0;
-    if (io->open_count[request->kind]++ == 0)
-        io->open_since_ns[request->kind] = shoali_now_ns();
     *io->pending_end = request;
     io->pending_end = &request->next_pending;
     io->table->progress(io, false);
@@ -246,6 +231,7 @@ shoal_status shoali_io_post(struct shoali_io_file *file, enum shoali_io_kind kin
         self->cut = bytes;
     }
     self->halve = shoali_fault("io_short");
+    self->interrupt = shoali_fault("io_interrupt");
     pthread_mutex_lock(&io->lock);
     enqueue(io, self);
     pthread_mutex_unlock(&io->lock);
@@ -299,9 +285,17 @@ static shoal_status outcome(const struct shoali_io_request *request)
 shoal_status shoali_io_wait(struct shoali_io_request *request)
 {
     struct shoali_io *io = request->file->io;
+    struct shoali_waiting waiting = {0};
     pthread_mutex_lock(&io->lock);
-    while (!is_done(request))
+    while (!is_done(request)) {
         io->table->progress(io, true);
+        if (!is_done(request) && shoali_waiting_due(&waiting, request->file->path))
+            SHOALI_WARN("io",
+                        "waiting for %.0f s for %zu bytes of \"%s\" to be %s: its disk is slow",
+                        shoali_waiting_seconds(&waiting), request->bytes, request->file->path,
+                        request->kind == SHOALI_IO_READ ? "read" : "written");
+    }
+    shoali_waiting_end(&waiting, request->file->path);
     pthread_mutex_unlock(&io->lock);
     const shoal_status status = outcome(request);
     if (request->next)
@@ -313,12 +307,4 @@ shoal_status shoali_io_wait(struct shoali_io_request *request)
     request->next_pending = io->free_requests;
     io->free_requests = request;
     return status;
-}
-
-void shoali_io_get_counters(const struct shoali_io *io, struct shoali_io_counters *counters)
-{
-    struct shoali_io *self = (struct shoali_io *)io; /* the lock is not part of its value */
-    pthread_mutex_lock(&self->lock);
-    *counters = io->counters;
-    pthread_mutex_unlock(&self->lock);
 }

@@ -26,7 +26,8 @@
  * waited for. Progress is made in post, test and wait (uring) or by the context's threads (posix).
  *
  * Fault points, passed once per request: "io_read" and "io_write" (an error), "io_short" (the first
- * block delivers half). Once per unnamed file: "io_tmpfile" (the file system wants a name).
+ * block delivers half), "io_interrupt" (the first block ends with EINTR). Once per unnamed file:
+ * "io_tmpfile" (the file system wants a name).
  *
  * Same thing in DeepSpeed: aio_handle(block_size, queue_depth, single_submit, overlap_events,
  * intra_op_parallelism).
@@ -57,10 +58,6 @@ SHOAL_CHECKED shoal_status shoali_io_create(const struct shoali_io_args *args,
 /* Closes its files first. NULL is fine. */
 void shoali_io_destroy(struct shoali_io *io);
 const char *shoali_io_backend(const struct shoali_io *io);
-/* Of the built backends, best first; NULL behind the last. */
-const char *shoali_io_name(int32_t index);
-/* Whether a backend of that name can be used here. */
-bool shoali_io_probe(const char *backend);
 /* What a context of whose backend the caller says nothing gets, and why it is not uring where it is
  * not: "posix; the kernel refuses io_uring ...". */
 void shoali_io_describe(char *text, size_t bytes);
@@ -94,13 +91,5 @@ SHOAL_CHECKED shoal_status shoali_io_post(struct shoali_io_file *file, enum shoa
 SHOAL_CHECKED shoal_status shoali_io_test(struct shoali_io_request *request, bool *done);
 /* Waits, frees the request, gives its status. */
 SHOAL_CHECKED shoal_status shoali_io_wait(struct shoali_io_request *request);
-
-struct shoali_io_counters {
-    int64_t read_bytes, written_bytes;
-    int64_t read_ns, written_ns; /* time with at least one read, one write in work */
-    int64_t request_count;
-    int64_t fallback_bytes; /* with `direct`: what went through the page cache */
-};
-void shoali_io_get_counters(const struct shoali_io *io, struct shoali_io_counters *counters);
 
 #endif

@@ -1,5 +1,6 @@
 #include "monitor/hashes.h"
 
+#include "monitor/append.h"
 #include "monitor/monitor.h"
 
 #include <errno.h>
@@ -129,36 +130,6 @@ void shoali_hashes_append_tensor(struct shoali_str *out, int64_t step, const cha
     shoali_str_append(out, "]}\n");
 }
 
-/* Where the last whole line ends: a run that died may have left a part of one. */
-static long end_of_lines(FILE *file)
-{
-    long end = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
-    while (end > 0 && fseek(file, end - 1, SEEK_SET) == 0 && fgetc(file) != '\n')
-        end--;
-    return end;
-}
-
-/* All of it, or the file stays as it was; errno says why not. */
-static bool append_whole(const char *path, bool fresh, const struct shoali_str *head,
-                         const struct shoali_str *text)
-{
-    FILE *file = fopen(path, fresh ? "w+" : "a+");
-    if (!file)
-        return false;
-    const bool limited = shoali_file_limit_begin();
-    const long end = end_of_lines(file);
-    bool good = end >= 0 && ftruncate(fileno(file), end) == 0 && fseek(file, end, SEEK_SET) == 0 &&
-                (end > 0 || fputs(shoali_str_get(head), file) >= 0) &&
-                fwrite(shoali_str_get(text), 1, text->length, file) == text->length &&
-                fflush(file) == 0;
-    const int error = errno;
-    good = fclose(file) == 0 && good;
-    if (!good && end >= 0 && truncate(path, end) == 0)
-        errno = error;
-    shoali_file_limit_end(limited);
-    return good;
-}
-
 shoal_status shoali_hashes_write(const char *folder, bool fresh,
                                  const struct shoali_hashes_facts *facts,
                                  const struct shoali_str *text)
@@ -174,7 +145,11 @@ shoal_status shoali_hashes_write(const char *folder, bool fresh,
         status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the hashes of a step");
         goto done;
     }
-    if (!append_whole(path.text, fresh, &head, text))
+    if (!shoali_append(&(struct shoali_append){.path = path.text,
+                                               .fresh = fresh,
+                                               .whole_bytes = SHOALI_APPEND_LINES,
+                                               .head = &head,
+                                               .text = text}))
         status =
             SHOAL_FAIL(SHOAL_EIO, "cannot write the hashes to %s: %s", path.text, strerror(errno));
 done:

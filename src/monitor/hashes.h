@@ -1,5 +1,5 @@
-/* hashes - fingerprints: what each tensor of a run was after each step, in a few numbers that do not
- * depend on who held which part of it. Level L1.
+/* hashes - fingerprints: what each tensor of a run was after each step, in a few numbers that do
+ * not depend on who held which part of it. Level L1.
  *
  * A *fingerprint* is a struct of sums of 64-bit integers over the elements (index, value) of a
  * tensor. Sums wrap, so they have no order: ranks add what they hold, one all-reduce adds the
@@ -61,8 +61,8 @@ struct shoali_hashes_facts {
     int64_t micro_batches; /* of a step */
     int64_t tensors, elements;
     int64_t tensor_splits, sequence_splits; /* of exact sums (exact_splits); 1 are not written */
-    /* Of fast sums: micro-batches of a rank, by which losses are divided before backward; ranks that
-     * share a matrix. 1 are not written. */
+    /* Of fast sums: micro-batches of a rank, by which losses are divided before backward; ranks
+     * that share a matrix. 1 are not written. */
     int64_t accumulation, tensor_ranks;
 };
 struct shoali_hashes_step {

@@ -59,7 +59,7 @@ static bool same_splits(const struct comparison *c)
            fact(&c->a, "sequence_splits") == fact(&c->b, "sequence_splits");
 }
 
-static void tell_splits(const struct comparison *c)
+static void log_splits(const struct comparison *c)
 {
     if (!same_splits(c))
         shoali_str_append(
@@ -73,9 +73,9 @@ static void tell_splits(const struct comparison *c)
 
 /* ---- what rounding can do ---- */
 
-/* The gradients of activations are the same bits but for a power of two: losses are divided by numbers
- * whose ratio is one (F16: by the same one, as small numbers lose bits there), and nothing on their
- * way is summed over ranks. */
+/* The gradients of activations are the same bits but for a power of two: losses are divided by
+ * numbers whose ratio is one (F16: by the same one, as small numbers lose bits there), and nothing
+ * on their way is summed over ranks. */
 static bool same_roundings(const struct comparison *c, const char *dtype)
 {
     const int64_t a = fact(&c->a, "accumulation"), b = fact(&c->b, "accumulation");
@@ -94,8 +94,8 @@ static double roundoff_of(const char *dtype)
 
 /* Ways to sum M contributions differ by at most 2 M roundoffs of the contributions' size, which is
  * about sqrt(M) times the size of their mean when they are mostly noise; each passed at most one
- * rounding more per tensor on its way. Other kernels, splits and layouts round activations elsewhere,
- * too. */
+ * rounding more per tensor on its way. Other kernels, splits and layouts round activations
+ * elsewhere, too. */
 static void set_bounds(struct comparison *c, const char *dtype_a, const char *dtype_b)
 {
     const double micro_batches =
@@ -124,7 +124,7 @@ static void take_types(struct comparison *c, const json_t *a, const json_t *b)
     if (differ && !c->types_differ)
         shoali_str_append(c->out,
                           "from step %lld on %s computes in %s and %s in %s: differences are "
-                          "expected, and judged by the coarser of both\n",
+                          "expected, and compared with the coarser type's rounding\n",
                           (long long)json_integer_value(json_object_get(a, "step")), c->a.path,
                           dtype_a, c->b.path, dtype_b);
     c->types_differ = differ;
@@ -132,7 +132,7 @@ static void take_types(struct comparison *c, const json_t *a, const json_t *b)
 }
 
 /* Every verdict on a difference ends here. bound negative: there is none. */
-static void judge(struct comparison *c, int64_t step, double difference, double bound)
+static void compare(struct comparison *c, int64_t step, double difference, double bound)
 {
     const bool within = difference <= bound; /* NaN is not */
     if (bound >= 0)
@@ -201,7 +201,7 @@ static void report_tensor(struct comparison *c, const json_t *a, const json_t *b
         shoali_str_append(c->out, "%.0f elements, %.0f of them NaN or infinite, against %.0f, %.0f",
                           number(a, "count"), number(a, "nonfinite"), number(b, "count"),
                           number(b, "nonfinite"));
-    judge(c, step, difference, bound);
+    compare(c, step, difference, bound);
 }
 
 static void only_in(struct comparison *c, const struct shoali_hashes_file *file, const json_t *line)
@@ -211,7 +211,7 @@ static void only_in(struct comparison *c, const struct shoali_hashes_file *file,
         return;
     shoali_str_append(c->out, "first difference: step %lld, %s of `%s` stands only in %s",
                       (long long)step, text(line, "kind"), text(line, "tensor"), file->path);
-    judge(c, step, 1, -1);
+    compare(c, step, 1, -1);
 }
 
 /* ---- a step ---- */
@@ -251,7 +251,7 @@ static void compare_numbers(struct comparison *c, const json_t *a, const json_t 
             shoali_str_append(c->out, "%sstep %lld, loss: %.9g against %.9g",
                               c->differ ? "later: " : "first difference: ", (long long)step,
                               number(a, "loss"), number(b, "loss"));
-            judge(c, step, difference, bound);
+            compare(c, step, difference, bound);
         }
     }
     for (size_t i = 0; i < sizeof exact / sizeof exact[0] && !c->real; i++)
@@ -259,7 +259,7 @@ static void compare_numbers(struct comparison *c, const json_t *a, const json_t 
             shoali_str_append(c->out, "%sstep %lld, %s",
                               c->differ ? "later: " : "first difference: ", (long long)step,
                               names[i]);
-            judge(c, step, 1, -1);
+            compare(c, step, 1, -1);
         }
 }
 
@@ -354,7 +354,7 @@ static void conclude(struct comparison *c, int32_t steps)
     if (c->weight_norm > 0)
         shoali_str_append(c->out, "weights at the end: about %.3g apart, of a norm of %.3g\n",
                           c->weight_difference, c->weight_norm);
-    shoali_str_append(c->out, "verdict: the runs differ%s, from step %lld on\n",
+    shoali_str_append(c->out, "result: the runs differ%s, from step %lld on\n",
                       c->real ? " by more than rounding" : " within rounding",
                       (long long)c->found_step);
 }
@@ -368,7 +368,7 @@ shoal_status shoali_hashes_diff(const char *path_a, const char *path_b, struct s
     SHOAL_TRY(status, shoali_hashes_open(path_a, &c.a), done);
     SHOAL_TRY(status, shoali_hashes_open(path_b, &c.b), done);
     c.weight_difference = -1;
-    tell_splits(&c);
+    log_splits(&c);
     set_bounds(&c, text(c.a.facts, "dtype"), text(c.b.facts, "dtype"));
     for (int32_t i = 0, j = 0; i < c.a.place_count && j < c.b.place_count;) {
         const int64_t a = c.a.place[i].step, b = c.b.place[j].step;

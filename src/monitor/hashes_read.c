@@ -169,8 +169,8 @@ static shoal_status read_facts(struct shoali_hashes_file *file)
     if (status < 0 && status != SHOAL_ECORRUPT)
         return status;
     if (!format || strcmp(format, "shoal-hashes") != 0)
-        return SHOAL_FAIL(SHOAL_EINVAL, "%s is no file of hashes: its first line does not say so",
-                          file->path);
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "%s is no file of hashes: its first line is not that of one", file->path);
     if (json_integer_value(json_object_get(file->facts, "version")) != 1)
         return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "%s was written by a newer version: use that one",
                           file->path);

@@ -1,20 +1,17 @@
 /* Fingerprints do not depend on order or cut; files are read back; differences are named and
  * judged. */
+#include "base/test_cmocka.h"
 #include "monitor/hashes.h"
 #include "monitor/monitor.h"
 
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { COUNT = 5000 };
 static char folder[2][64];

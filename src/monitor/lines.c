@@ -2,6 +2,8 @@
  * theirs. */
 #include "monitor/monitor.h"
 
+#include "base/plain.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,13 +24,13 @@ void shoali_append_number(struct shoali_str *line, double value)
 {
     char text[40];
     for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, sizeof(text), "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
+        shoali_snprintf(text, sizeof(text), "%.*g", digits, value);
+        if (shoali_strtod(text, NULL) == value)
             break;
     }
     double size = fabs(value);
     if (size >= 1e-4 && size < 1e16 && strchr(text, 'e'))
-        snprintf(text, sizeof(text), "%.0f", value);
+        shoali_snprintf(text, sizeof(text), "%.0f", value);
     bool whole = isfinite(value) && !strpbrk(text, ".e");
     shoali_str_append(line, "%s%s", text, whole ? ".0" : "");
 }
@@ -59,11 +61,9 @@ const char *shoal_format_timing_line(const shoal_timing *timings, int32_t count,
     return deliver(&line, text, bytes);
 }
 
-const char *shoal_format_throughput_line_sized(const shoal_throughput *given, size_t given_size,
-                                               char *text, size_t bytes)
+const char *shoal_format_throughput_line(const shoal_throughput *given, char *text, size_t bytes)
 {
-    shoal_throughput values;
-    shoali_sized_copy(&values, sizeof values, given, given_size);
+    const shoal_throughput values = *given;
     struct shoali_str line = {0};
     shoali_str_append(
         &line, "epoch=%lld/micro_step=%lld/global_step=%lld, RunningAvgSamplesPerSec=",
@@ -86,11 +86,9 @@ static void append_time(struct shoali_str *line, int64_t time_us)
     shoali_str_append(line, " [%s.%06d]", text, (int)(time_us % 1000000));
 }
 
-const char *shoal_format_iteration_line_sized(const shoal_iteration_line *given, size_t given_size,
-                                              char *text, size_t bytes)
+const char *shoal_format_iteration_line(const shoal_iteration_line *given, char *text, size_t bytes)
 {
-    shoal_iteration_line values;
-    shoali_sized_copy(&values, sizeof values, given, given_size);
+    const shoal_iteration_line values = *given;
     struct shoali_str line = {0};
     append_time(&line, values.time_us);
     shoali_str_append(&line, " iteration %8lld/%8lld |", (long long)values.iteration,

@@ -1,5 +1,7 @@
 /* CSV and JSON-lines sinks, and the configuration sections of all monitors. */
 #include "monitor/monitor.h"
+#include "monitor/append.h"
+#include "monitor/tensorboard.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,32 +12,24 @@
 /* ---- configuration ---- */
 
 #define AT(member) offsetof(struct shoali_file_monitor_config, member)
-#define ROW_OUTPUT_PATH                                                         \
-    {                                                                           \
-        .key = "output_path", .type = SHOALI_STRING, .offset = AT(output_path), \
-        .default_text = "", .help = "Folder to write below; it is made."        \
+#define OPTION(key, type, member, ...) \
+    SHOALI_OPTION(struct shoali_file_monitor_config, key, type, member, __VA_ARGS__)
+#define ROW_OUTPUT_PATH                                                                   \
+    {                                                                                     \
+        .key = "output_path", .type = SHOALI_STRING, .offset = AT(output_path),           \
+        .default_text = "", .help = "Folder for the files; created if it does not exist." \
     }
-#define ROW_JOB_NAME                                                                           \
-    {                                                                                          \
-        .key = "job_name", .type = SHOALI_STRING, .offset = AT(job_name),                      \
-        .default_text = DEFAULT_JOB_NAME, .help = "Name of the run; what is written bears it." \
+#define ROW_JOB_NAME                                                                          \
+    {                                                                                         \
+        .key = "job_name", .type = SHOALI_STRING, .offset = AT(job_name),                     \
+        .default_text = DEFAULT_JOB_NAME, .help = "Name of the run, part of the files' path." \
     }
 
 static const struct shoali_option file_rows[] = {
-    {.key = "enabled", .type = SHOALI_BOOL, .offset = AT(enabled), .help = "Write it."},
+    OPTION("enabled", BOOL, enabled, .help = "Write it."),
     ROW_OUTPUT_PATH,
     ROW_JOB_NAME,
 };
-static const struct shoali_option tensorboard_rows[] = {
-    {.key = "enabled",
-     .type = SHOALI_BOOL,
-     .offset = AT(enabled),
-     .state = SHOALI_PENDING,
-     .help = "TensorBoard files; use csv_monitor or jsonl_monitor by now."},
-    ROW_OUTPUT_PATH,
-    ROW_JOB_NAME,
-};
-
 #define FILE_SECTION(section, text, table)                                                  \
     {                                                                                       \
         .name = section, .help = text, .rows = table,                                       \
@@ -46,9 +40,10 @@ const struct shoali_section shoali_csv_monitor_section =
     FILE_SECTION("csv_monitor", "One CSV file per value.", file_rows);
 const struct shoali_section shoali_jsonl_monitor_section =
     FILE_SECTION("jsonl_monitor", "One file with a JSON object per step.", file_rows);
-const struct shoali_section shoali_tensorboard_section =
-    FILE_SECTION("tensorboard", "TensorBoard files.", tensorboard_rows);
+const struct shoali_section shoali_tensorboard_section = FILE_SECTION(
+    "tensorboard", "One file of TensorBoard's events for each start of a run.", file_rows);
 #undef AT
+#undef OPTION
 
 #define TEXT_ROW(structure, name, text, sentence)                                        \
     {                                                                                    \
@@ -59,8 +54,8 @@ static const struct shoali_option wandb_rows[] = {
     {.key = "enabled",
      .type = SHOALI_BOOL,
      .offset = offsetof(struct shoali_wandb_config, enabled),
-     .state = SHOALI_PENDING,
-     .help = "Weights & Biases; use csv_monitor or jsonl_monitor by now."},
+     .state = SHOALI_IDLE,
+     .help = "Nothing is sent to Weights & Biases; use tensorboard, csv_monitor or jsonl_monitor."},
     TEXT_ROW(shoali_wandb_config, group, NULL, "Group of the run."),
     TEXT_ROW(shoali_wandb_config, team, NULL, "Team of the run."),
     TEXT_ROW(shoali_wandb_config, project, "deepspeed", "Project of the run."),
@@ -78,8 +73,8 @@ static const struct shoali_option comet_rows[] = {
     {.key = "enabled",
      .type = SHOALI_BOOL,
      .offset = offsetof(struct shoali_comet_config, enabled),
-     .state = SHOALI_PENDING,
-     .help = "Comet; use csv_monitor or jsonl_monitor by now."},
+     .state = SHOALI_IDLE,
+     .help = "Nothing is sent to Comet; use tensorboard, csv_monitor or jsonl_monitor."},
     {.key = "samples_log_interval",
      .type = SHOALI_INT,
      .offset = offsetof(struct shoali_comet_config, samples_log_interval),
@@ -111,17 +106,19 @@ const struct shoali_section shoali_comet_section = {
 /* ---- sinks ---- */
 
 struct shoal_monitor {
-    char *csv_folder;    /* arena; NULL: disabled */
-    char *jsonl_path;    /* arena; NULL: disabled */
-    const char **header; /* event names whose CSV file has got its header from this monitor */
-    int32_t header_count, header_capacity;
+    char *csv_folder;                 /* arena; NULL: disabled */
+    char *jsonl_path;                 /* arena; NULL: disabled */
+    struct shoali_event_file *events; /* of TensorBoard; NULL: disabled */
+    bool goes_on, said;
     struct shoali_arena arena;
 };
 
-/* PATH/JOB, or JOB without a path. */
+/* PATH/JOB; without one of them the other. */
 static char *job_path(struct shoali_arena *arena, const char *path, const char *job,
                       const char *suffix)
 {
+    if (!*job)
+        return shoali_arena_printf(arena, "%s%s", path && *path ? path : ".", suffix);
     if (!path || !*path)
         return shoali_arena_printf(arena, "%s%s", job, suffix);
     const char *slash = path[strlen(path) - 1] == '/' ? "" : "/";
@@ -158,6 +155,7 @@ static shoal_status open_monitor(const shoal_monitor_args *args, shoal_monitor *
     if (!made)
         return SHOAL_ENOMEM;
     shoali_arena_init(&made->arena);
+    made->goes_on = args->goes_on;
     if (args->csv_enabled) {
         made->csv_folder =
             job_path(&made->arena, args->csv_output_path, job_name(args->csv_job_name), "");
@@ -176,6 +174,16 @@ static shoal_status open_monitor(const shoal_monitor_args *args, shoal_monitor *
         }
         SHOAL_TRY(status, make_parent(&made->arena, made->jsonl_path), done);
     }
+    if (args->tensorboard_enabled) {
+        const char *folder = job_path(&made->arena, args->tensorboard_output_path,
+                                      job_name(args->tensorboard_job_name), "");
+        if (!folder) {
+            status = SHOAL_ENOMEM;
+            goto done;
+        }
+        SHOAL_TRY(status, make_folder("tensorboard", folder), done);
+        SHOAL_TRY(status, shoali_event_file_create(folder, &made->events), done);
+    }
     *monitor = made;
     made = NULL;
 done:
@@ -183,14 +191,13 @@ done:
     return status;
 }
 
-shoal_status shoal_monitor_create_sized(const shoal_monitor_args *args, size_t args_size,
-                                        shoal_monitor **monitor)
+shoal_status shoal_monitor_create(const shoal_monitor_args *args, shoal_monitor **monitor)
 {
     shoal_status status;
     shoal_monitor_args own = {0};
     *monitor = NULL;
-    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_monitor_args, jsonl_job_name, args, args_size, &own),
-              done);
+    if (args)
+        own = *args;
     SHOAL_TRY(status, open_monitor(&own, monitor), done);
 done:
     return status;
@@ -200,60 +207,33 @@ void shoal_monitor_destroy(shoal_monitor *monitor)
 {
     if (!monitor)
         return;
-    shoali_free(monitor->header);
+    shoali_event_file_destroy(monitor->events);
     shoali_arena_fini(&monitor->arena);
     shoali_free(monitor);
 }
 
 bool shoal_monitor_enabled(const shoal_monitor *monitor)
 {
-    return monitor && (monitor->csv_folder || monitor->jsonl_path);
+    return monitor && (monitor->csv_folder || monitor->jsonl_path || monitor->events);
 }
 
-static shoal_status append_text(const char *path, const struct shoali_str *text)
+/* Appends lines to a file, below the header where the file is empty. header NULL: none. */
+static shoal_status append_lines(const char *path, const struct shoali_str *header,
+                                 const struct shoali_str *text)
 {
-    if (text->failed)
+    if (text->failed || (header && header->failed))
         return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the text of %s", path);
-    FILE *file = fopen(path, "a");
-    bool good = file && fwrite(shoali_str_get(text), 1, text->length, file) == text->length;
-    if (file)
-        good = fclose(file) == 0 && good;
-    if (!good)
+    const struct shoali_append batch = {
+        .path = path, .whole_bytes = SHOALI_APPEND_LINES, .head = header, .text = text};
+    if (!shoali_append(&batch))
         return SHOAL_FAIL(SHOAL_EIO, "cannot write the monitor file %s: %s", path, strerror(errno));
-    return SHOAL_OK;
-}
-
-/* True the first time this monitor meets the name. */
-static shoal_status first_time(shoal_monitor *monitor, const char *name, bool *first)
-{
-    *first = false;
-    for (int32_t i = 0; i < monitor->header_count; i++)
-        if (strcmp(monitor->header[i], name) == 0)
-            return SHOAL_OK;
-    if (monitor->header_count == monitor->header_capacity) {
-        int32_t capacity = 2 * monitor->header_capacity + 16;
-        const char **grown = shoali_calloc((size_t)capacity, sizeof(*grown), "event names");
-        if (!grown)
-            return SHOAL_ENOMEM;
-        if (monitor->header)
-            memcpy(grown, monitor->header, (size_t)monitor->header_count * sizeof(*grown));
-        shoali_free(monitor->header);
-        monitor->header = grown;
-        monitor->header_capacity = capacity;
-    }
-    const char *copy = shoali_arena_strdup(&monitor->arena, name);
-    if (!copy)
-        return SHOAL_ENOMEM;
-    monitor->header[monitor->header_count++] = copy;
-    *first = true;
     return SHOAL_OK;
 }
 
 static shoal_status write_csv(shoal_monitor *monitor, int64_t samples, const shoal_event *event)
 {
     shoal_status status;
-    struct shoali_str path = {0}, line = {0};
-    bool first;
+    struct shoali_str path = {0}, header = {0}, line = {0};
     const char *slash = strrchr(event->name, '/');
     shoali_str_append(&path, "%s/%s.csv", monitor->csv_folder, event->name);
     if (path.failed) {
@@ -263,15 +243,14 @@ static shoal_status write_csv(shoal_monitor *monitor, int64_t samples, const sho
     for (char *c = path.text + strlen(monitor->csv_folder) + 1; *c; c++)
         if (*c == '/' || *c == ' ')
             *c = '_';
-    SHOAL_TRY(status, first_time(monitor, event->name, &first), done);
-    if (first)
-        shoali_str_append(&line, "step,%s\n", slash ? slash + 1 : event->name);
+    shoali_str_append(&header, "step,%s\n", slash ? slash + 1 : event->name);
     shoali_str_append(&line, "%lld,", (long long)samples);
     shoali_append_number(&line, event->value);
     shoali_str_append_bytes(&line, "\n", 1);
-    SHOAL_TRY(status, append_text(path.text, &line), done);
+    SHOAL_TRY(status, append_lines(path.text, &header, &line), done);
 done:
     shoali_str_fini(&path);
+    shoali_str_fini(&header);
     shoali_str_fini(&line);
     return status;
 }
@@ -307,10 +286,22 @@ static shoal_status write_jsonl(shoal_monitor *monitor, int64_t step, int64_t sa
             shoali_str_append(&line, "null");
     }
     shoali_str_append(&line, "}\n");
-    SHOAL_TRY(status, append_text(monitor->jsonl_path, &line), done);
+    SHOAL_TRY(status, append_lines(monitor->jsonl_path, NULL, &line), done);
 done:
     shoali_str_fini(&line);
     return status;
+}
+
+/* What a write to one sink comes to: with goes_on, SHOAL_EIO costs one line, and is forgotten. */
+static shoal_status finish(shoal_monitor *monitor, shoal_status status)
+{
+    if (status != SHOAL_EIO || !monitor->goes_on)
+        return status;
+    if (!monitor->said)
+        SHOALI_WARN("monitor", "%s; training goes on without these numbers", shoal_error_message());
+    monitor->said = true;
+    shoali_error_clear();
+    return SHOAL_OK;
 }
 
 shoal_status shoal_monitor_write(shoal_monitor *monitor, int64_t step, int64_t samples,
@@ -320,9 +311,22 @@ shoal_status shoal_monitor_write(shoal_monitor *monitor, int64_t step, int64_t s
     if (!monitor || count < 1)
         return SHOAL_OK;
     for (int32_t i = 0; monitor->csv_folder && i < count; i++)
-        SHOAL_TRY(status, write_csv(monitor, samples, &events[i]), done);
+        SHOAL_TRY(status, finish(monitor, write_csv(monitor, samples, &events[i])), done);
     if (monitor->jsonl_path)
-        SHOAL_TRY(status, write_jsonl(monitor, step, samples, events, count), done);
+        SHOAL_TRY(status, finish(monitor, write_jsonl(monitor, step, samples, events, count)),
+                  done);
+    if (monitor->events)
+        SHOAL_TRY(status,
+                  finish(monitor, shoali_event_file_write(monitor->events, samples, events, count)),
+                  done);
 done:
     return status;
+}
+
+shoal_status shoal_monitor_write_text(shoal_monitor *monitor, int64_t samples, const char *name,
+                                      const char *text)
+{
+    if (!monitor || !monitor->events)
+        return SHOAL_OK;
+    return finish(monitor, shoali_event_file_write_text(monitor->events, samples, name, text));
 }

@@ -1,12 +1,16 @@
 /* monitor - sinks for a run's numbers. Level L1: knows only base. The interface is shoal/monitor.h.
  *
- *   monitor.c   CSV and JSON-lines sinks
- *   progress.c  the live line
- *   hashes.h    fingerprints per step and tensor, and comparing two runs by them
- *   lines.c     text of DeepSpeed's and Megatron's log lines
+ *   monitor.c      CSV and JSON-lines sinks
+ *   tensorboard.h  TensorBoard's event files
+ *   append.h       files that grow batch by batch
+ *   progress.c     the live line
+ *   hashes.h       fingerprints per step and tensor, and comparing two runs by them
+ *   lines.c        text of DeepSpeed's and Megatron's log lines
+ *   run_read.h     numbers and checkpoints of a run, read back
+ *   plot.h         curves as SVG, and a run as an HTML page (shoal/plot.h)
  *
  * This header adds the configuration sections of the JSON file; the engine puts them in its root
- * table. tensorboard, wandb and comet are known: enabling one says that it is not supported yet.
+ * table. wandb and comet are known: enabling one says that nothing is sent.
  */
 #ifndef SHOALI_MONITOR_H
 #define SHOALI_MONITOR_H

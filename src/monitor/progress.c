@@ -26,14 +26,13 @@ static bool can_rewrite(void)
     return term && *term && strcmp(term, "dumb") != 0;
 }
 
-shoal_status shoal_progress_create_sized(const shoal_progress_args *args, size_t args_size,
-                                         shoal_progress **progress)
+shoal_status shoal_progress_create(const shoal_progress_args *args, shoal_progress **progress)
 {
-    shoal_status status;
+    shoal_status status = SHOAL_OK;
     shoal_progress_args own = {0};
     *progress = NULL;
-    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_progress_args, plain_every, args, args_size, &own),
-              done);
+    if (args)
+        own = *args;
     if (!own.out) {
         status = SHOAL_FAIL(SHOAL_EINVAL, "progress needs a file to write to");
         goto done;
@@ -161,20 +160,17 @@ static void show(shoal_progress *progress, const shoal_progress_values *values)
     fprintf(progress->args.out, "%s%s\x1b[K", begin, progress->line);
 }
 
-void shoal_progress_update_sized(shoal_progress *progress, const shoal_progress_values *given,
-                                 size_t given_size)
+void shoal_progress_update(shoal_progress *progress, const shoal_progress_values *values)
 {
-    shoal_progress_values values;
-    shoali_sized_copy(&values, sizeof values, given, given_size);
     if (progress->live) {
-        show(progress, &values);
+        show(progress, values);
     } else {
-        compose(progress, &values, 0, &progress->text);
-        progress->pending = !plain_line_due(progress, values.step);
+        compose(progress, values, 0, &progress->text);
+        progress->pending = !plain_line_due(progress, values->step);
         if (!progress->pending)
             fprintf(progress->args.out, "%s\n", shoali_str_get(&progress->text));
     }
-    progress->last_step = values.step;
+    progress->last_step = values->step;
     fflush(progress->args.out);
 }
 

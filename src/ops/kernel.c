@@ -121,13 +121,19 @@ uint32_t shoali_kernel_dtypes_of(const struct shoali_kernel *kernel, const void 
 /* ---- launch ---- */
 
 /* A device of a plan runs nothing, so the entry says what the function would take. */
-static void plan_workspace(const struct shoali_exec *exec, const struct shoali_ops_entry *entry,
-                           const void *args)
+static shoal_status plan_workspace(const struct shoali_exec *exec,
+                                   const struct shoali_ops_table *table,
+                                   const struct shoali_ops_entry *entry, const void *args)
 {
     struct shoali_device *device = shoali_stream_device(exec->stream);
-    if (entry->workspace && shoali_device_is_meta(device))
+    void *address;
+    if (!shoali_device_is_meta(device))
+        return SHOAL_OK;
+    if (entry->workspace)
         shoali_device_count_workspace(device,
                                       entry->workspace(args, shoali_device_threads(device)));
+    const size_t bytes = table->stream_workspace ? table->stream_workspace(entry->kernel, args) : 0;
+    return bytes > 0 ? shoali_stream_workspace(exec->stream, bytes, &address) : SHOAL_OK;
 }
 
 shoal_status shoali_kernel_launch(const struct shoali_exec *exec,
@@ -138,8 +144,13 @@ shoal_status shoali_kernel_launch(const struct shoali_exec *exec,
     SHOAL_TRY(status, shoali_kernel_check(kernel, args, &empty), done);
     if (empty)
         goto done;
-    const struct shoali_ops_entry *entry = shoali_ops_choose(exec->ops, kernel, args, NULL);
-    plan_workspace(exec, entry, args);
+    const struct shoali_ops_table *table;
+    const struct shoali_ops_entry *entry = shoali_ops_choose(exec->ops, kernel, args, &table);
+    SHOAL_TRY(status, plan_workspace(exec, table, entry, args), done);
+    if (exec->ops->staged && table->memory == NULL) {
+        SHOAL_TRY(status, shoali_kernel_stage(exec, kernel, entry, args), done);
+        goto done;
+    }
     SHOAL_TRY(status, shoali_launch(exec->stream, &kernel->type, entry->fn, args), done);
 done:
     return status;

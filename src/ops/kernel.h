@@ -114,6 +114,12 @@ SHOAL_CHECKED shoal_status shoali_kernel_check(const struct shoali_kernel *kerne
                                                bool *empty);
 /* The bits (1 << dtype) of the element types for which a table has to hold. */
 uint32_t shoali_kernel_dtypes_of(const struct shoali_kernel *kernel, const void *args);
+/* staged.c: runs an entry of the host on memory that the host does not reach, in the order of the
+ * stream. Copies what the row says, so a row that says too little gives wrong results here. */
+SHOAL_CHECKED shoal_status shoali_kernel_stage(const struct shoali_exec *exec,
+                                               const struct shoali_kernel *kernel,
+                                               const struct shoali_ops_entry *entry,
+                                               const void *args);
 /* Checks, chooses, launches: the whole of a front. */
 SHOAL_CHECKED shoal_status shoali_kernel_launch(const struct shoali_exec *exec,
                                                 const struct shoali_kernel *kernel,

@@ -1,9 +1,8 @@
-/* ops - which tables a rank uses, and which of their functions a call. */
-#include "base/hash.h"
-#include "ops/choice.h"
+/* ops - which function of the tables a call gets, and what is printed of that. */
+#include "ops/cpu_rules.h"
 #include "ops/kernel.h"
 
-#include <stdlib.h>
+#include <stdatomic.h>
 #include <string.h>
 
 const struct shoali_ops_entry *shoali_ops_entry(const struct shoali_ops_table *table,
@@ -15,114 +14,6 @@ const struct shoali_ops_entry *shoali_ops_entry(const struct shoali_ops_table *t
     return NULL;
 }
 
-/* ---- selection ---- */
-
-static shoal_status unknown_name(const struct shoali_ops_table *const *tables, size_t count,
-                                 const char *name)
-{
-    const char *names[SHOALI_OPS_MAX_TABLES];
-    struct shoali_str list = {0};
-    for (size_t i = 0; i < count; i++) {
-        names[i] = tables[i]->name;
-        shoali_str_append(&list, "%s%s", i > 0 ? ", " : "", names[i]);
-    }
-    const char *near = shoali_nearest(name, names, count);
-    const shoal_status status =
-        SHOAL_FAIL(SHOAL_ECONFIG, "kernel table '%s' is unknown%s%s%s; set SHOAL_OPS to one of: %s",
-                   name, near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
-                   near != NULL ? "'?" : "", shoali_str_get(&list));
-    shoali_str_fini(&list);
-    return status;
-}
-
-/* The kernels are those of the last table, which has them all. `forced`: tables that rules do not
- * touch. */
-static void index_entries(struct shoali_ops *ops, size_t tables, size_t forced,
-                          const struct shoali_ops_rule *rules, const struct shoali_cpu *cpu)
-{
-    const struct shoali_ops_table *last = ops->chain[tables - 1];
-    SHOAL_ASSERT(last->entry_count <= SHOALI_OPS_MAX_KERNELS);
-    ops->kernel_count = last->entry_count;
-    for (int32_t k = 0; k < ops->kernel_count; k++) {
-        ops->kernels[k] = last->entries[k].kernel;
-        for (size_t t = 0; t < tables; t++) {
-            const struct shoali_ops_entry *entry = shoali_ops_entry(ops->chain[t], ops->kernels[k]);
-            const uint32_t refused =
-                t < forced ? 0
-                           : shoali_ops_refused_dtypes(rules, cpu, ops->chain[t], ops->kernels[k]);
-            ops->entries[k][t] = entry;
-            ops->dtypes[k][t] = entry != NULL ? entry->dtypes & ~refused : 0;
-        }
-    }
-}
-
-/* Names, and what was taken from the tables. Without that it is the first one's name: those behind
- * follow from it. */
-static uint64_t digest_of(const struct shoali_ops *ops)
-{
-    uint64_t digest = shoali_hash64(ops->name, strlen(ops->name));
-    for (int32_t k = 0; k < ops->kernel_count; k++)
-        for (size_t t = 0; ops->chain[t] != NULL; t++) {
-            const struct shoali_ops_entry *entry = ops->entries[k][t];
-            if (entry == NULL || entry->dtypes == ops->dtypes[k][t])
-                continue;
-            const char *of[2] = {ops->chain[t]->name, ops->kernels[k]->type.name};
-            for (int i = 0; i < 2; i++)
-                digest = digest * 31 + shoali_hash64(of[i], strlen(of[i]));
-            digest = digest * 31 + ops->dtypes[k][t];
-        }
-    return digest;
-}
-
-shoal_status shoali_ops_select_for(const struct shoali_ops_table *const *tables,
-                                   const struct shoali_ops_rule *rules,
-                                   const struct shoali_cpu *cpu, const char *name,
-                                   struct shoali_ops *ops)
-{
-    size_t count = 0, first = 0, used = 0;
-    *ops = (struct shoali_ops){0};
-    while (tables[count] != NULL)
-        count++;
-    SHOAL_ASSERT(count > 0 && count <= SHOALI_OPS_MAX_TABLES);
-    while (name != NULL && first < count && strcmp(tables[first]->name, name) != 0)
-        first++;
-    if (first == count)
-        return unknown_name(tables, count, name);
-    if (name != NULL && !tables[first]->probe())
-        return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                          "this CPU cannot run the kernel table '%s'; leave SHOAL_OPS unset to use "
-                          "the best that it can",
-                          name);
-    for (size_t i = first; i < count; i++) {
-        const bool forced = name != NULL && i == first;
-        SHOAL_ASSERT(tables[i]->abi == SHOALI_OPS_ABI && tables[i]->bytes == sizeof *tables[i]);
-        if (forced || (!tables[i]->by_name && tables[i]->probe() &&
-                       shoali_ops_refusal(rules, cpu, tables[i]) == NULL))
-            ops->chain[used++] = tables[i];
-    }
-    ops->name = ops->chain[0]->name;
-    index_entries(ops, used, name != NULL ? 1 : 0, rules, cpu);
-    ops->digest = digest_of(ops);
-    return SHOAL_OK;
-}
-
-shoal_status shoali_ops_select_from(const struct shoali_ops_table *const *tables, const char *name,
-                                    struct shoali_ops *ops)
-{
-    const struct shoali_cpu cpu = shoali_cpu_get();
-    return shoali_ops_select_for(tables, shoali_ops_rules, &cpu, name, ops);
-}
-
-shoal_status shoali_ops_select(const char *name, struct shoali_ops *ops)
-{
-    if (name == NULL)
-        name = getenv("SHOAL_OPS");
-    return shoali_ops_select_from(shoali_ops_all(), name != NULL && name[0] != '\0' ? name : NULL,
-                                  ops);
-}
-
-/* ---- choice ---- */
-
 static int32_t index_of(const struct shoali_ops *ops, const struct shoali_kernel *kernel)
 {
     int32_t index = 0;
@@ -132,14 +23,14 @@ static int32_t index_of(const struct shoali_ops *ops, const struct shoali_kernel
     return index;
 }
 
-const struct shoali_ops_entry *shoali_ops_choose(const struct shoali_ops *ops,
-                                                 const struct shoali_kernel *kernel,
-                                                 const void *args,
-                                                 const struct shoali_ops_table **table)
+/* The first entry from table `from` of the chain on that takes the arguments. */
+static const struct shoali_ops_entry *choose(const struct shoali_ops *ops,
+                                             const struct shoali_kernel *kernel, const void *args,
+                                             int32_t from, const struct shoali_ops_table **table)
 {
     const int32_t k = index_of(ops, kernel);
     const uint32_t dtypes = shoali_kernel_dtypes_of(kernel, args);
-    for (int32_t t = 0; ops->chain[t] != NULL; t++) {
+    for (int32_t t = from; ops->chain[t] != NULL; t++) {
         const struct shoali_ops_entry *entry = ops->entries[k][t];
         if (entry == NULL || (dtypes & ~ops->dtypes[k][t]) != 0 ||
             (entry->supports != NULL && !entry->supports(args)))
@@ -150,6 +41,20 @@ const struct shoali_ops_entry *shoali_ops_choose(const struct shoali_ops *ops,
     }
     SHOAL_ASSERT(false && "the last table takes all arguments");
     return NULL;
+}
+
+const struct shoali_ops_entry *shoali_ops_choose(const struct shoali_ops *ops,
+                                                 const struct shoali_kernel *kernel,
+                                                 const void *args,
+                                                 const struct shoali_ops_table **table)
+{
+    return choose(ops, kernel, args, 0, table);
+}
+
+void shoali_ops_count_staged(const struct shoali_ops *ops, const struct shoali_kernel *kernel)
+{
+    if (ops->staged_calls != NULL)
+        atomic_fetch_add(&ops->staged_calls[index_of(ops, kernel)], 1);
 }
 
 const struct shoali_ops_table *shoali_ops_table_for(const struct shoali_ops *ops,
@@ -171,7 +76,7 @@ void shoali_ops_run(const struct shoali_ops *ops, const struct shoali_kernel *ke
     const shoal_status status = shoali_kernel_check(kernel, args, &empty);
     SHOAL_ASSERT(status == SHOAL_OK);
     if (!empty)
-        shoali_ops_choose(ops, kernel, args, NULL)->fn(args, &context);
+        choose(ops, kernel, args, ops->host_from, NULL)->fn(args, &context);
 }
 
 /* ---- report ---- */
@@ -198,8 +103,8 @@ static int32_t server_of(const struct shoali_ops *ops, int32_t kernel)
     return t;
 }
 
-/* The first table that has most of what there is; one before it has a few kernels only, by intent. The
- * last one falls back to nothing. */
+/* The first table that has most of what there is; one before it has a few kernels only, by intent.
+ * The last one falls back to nothing. */
 static int32_t main_table(const struct shoali_ops *ops)
 {
     int32_t t = 0;
@@ -207,6 +112,11 @@ static int32_t main_table(const struct shoali_ops *ops)
            2 * ops->chain[t]->entry_count < ops->kernel_count)
         t++;
     return t;
+}
+
+static const char *why_not(const struct shoali_ops_table *table)
+{
+    return table->why_not != NULL ? table->why_not() : "";
 }
 
 void shoali_ops_describe_table(const struct shoali_ops *ops, const struct shoali_ops_table *table,
@@ -219,6 +129,9 @@ void shoali_ops_describe_table(const struct shoali_ops *ops, const struct shoali
         t++;
     if (ops->chain[t] != NULL)
         shoali_str_append(text, t == 0 ? "found, comes first" : "found");
+    else if (table->memory != NULL)
+        shoali_str_append(text, "for accelerator %s%s%s", table->memory,
+                          why_not(table)[0] != '\0' ? ", does not work: " : "", why_not(table));
     else if (!table->probe())
         shoali_str_append(text, "not on this machine");
     else if (table->by_name)
@@ -227,6 +140,52 @@ void shoali_ops_describe_table(const struct shoali_ops *ops, const struct shoali
         shoali_str_append(text, "found, not used: %s", refusal->why);
     else
         shoali_str_append(text, "found, not used: SHOAL_OPS names another");
+    if (table->describe != NULL && table->probe()) {
+        shoali_str_append(text, "; ");
+        table->describe(text);
+    }
+}
+
+uint64_t shoali_ops_digest(const struct shoali_ops *ops, struct shoali_str *text)
+{
+    uint64_t digest = ops->digest;
+    if (text != NULL)
+        shoali_str_append(text, "%s", ops->name);
+    for (int32_t t = 0; t < ops->host_from; t++) {
+        const struct shoali_ops_table *table = ops->chain[t];
+        if (table->digest == NULL)
+            continue;
+        const uint64_t own = table->digest();
+        digest = digest * 31 + own;
+        if (text == NULL)
+            continue;
+        shoali_str_append(text, ", ");
+        table->describe(text);
+        shoali_str_append(text, ", choices %08x", (unsigned)(own >> 32));
+    }
+    return digest;
+}
+
+void shoali_ops_explain_gemm(const struct shoali_ops *ops, const void *args, int32_t threads,
+                             struct shoali_str *text)
+{
+    const struct shoali_ops_table *table = NULL;
+    shoali_ops_choose(ops, &shoali_kernel_gemm, args, &table);
+    if (table != NULL && table->explain_gemm != NULL)
+        table->explain_gemm(args, threads, text);
+}
+
+void shoali_ops_describe_staged(const struct shoali_ops *ops, struct shoali_str *text)
+{
+    for (int32_t k = 0; ops->staged && k < ops->kernel_count; k++) {
+        const uint32_t types = shoali_dtype_bit(SHOAL_F32) | shoali_dtype_bit(SHOAL_BF16);
+        uint32_t own = 0;
+        for (int32_t t = 0; t < ops->host_from; t++)
+            own |= ops->dtypes[k][t];
+        if ((types & ~own) != 0)
+            shoali_str_append(text, "%s%s", text->length > 0 ? ", " : "",
+                              ops->kernels[k]->type.name);
+    }
 }
 
 void shoali_ops_describe_fallbacks(const struct shoali_ops *ops, struct shoali_str *text)

@@ -5,7 +5,7 @@
  * sizes and strides; they know nothing of tapes, FLOPs or gradients of anything else. Callers use
  * the fronts (shoali_op_*) that stand behind the argument blocks: they check the call by the
  * kernel's description (kernel.h), choose the first table that takes it (table.h), and launch.
- * Which tables serve on which CPU is said by rules (choice.h). docs/EXTENDING.md shows how to add a
+ * Rules say which tables serve on which CPU (cpu_rules.h). docs/EXTENDING.md shows how to add a
  * kernel and a table.
  *
  * ORDER OF SUMS (binding for every backend; results are then equal bit by bit for scalar, AVX2,
@@ -18,7 +18,8 @@
  *               backends. amx-emulated has the bits of amx.
  *   lane order  reduction of a contiguous row of n: 16 partial sums, partial j takes elements
  *               j, j+16, ... in order from +0; then
- *                 p[j] += p[j+8] (j < 8), p[j] += p[j+4] (j < 4), p[j] += p[j+2] (j < 2), p[0] + p[1]
+ *                 p[j] += p[j+8] (j < 8), p[j] += p[j+4] (j < 4), p[j] += p[j+2] (j < 2),
+ *                 p[0] + p[1]
  *               Elements beyond n do not take part. Sums of products use fma into the partial. Max
  *               is order-free.
  *   row order   reduction over rows (column sums): one accumulator per column, rows in increasing
@@ -84,8 +85,8 @@ enum shoali_activation {
 };
 
 /* C[M,N] = epilogue(op(A)[M,K] op(B)[K,N]). [bits for F32]
- * op transposes when the flag is set: A is then stored [K,M], B [N,K]. lda, ldb, ldc: row strides of
- * the stored matrices. The sum is in dot order, then, each step only where it is asked for:
+ * op transposes when the flag is set: A is then stored [K,M], B [N,K]. lda, ldb, ldc: row strides
+ * of the stored matrices. The sum is in dot order, then, each step only where it is asked for:
  *   before       v = before + v, or with k = 0 v = before
  *   accumulate   v = C + v
  *   bias         v = v + bias[n]
@@ -194,12 +195,13 @@ SHOALI_KERNEL(rotary);
  * h*D), likewise k and v with kv_len and kv_stride; out with out_stride; strides in elements
  * between tokens, so a packed [B,T,3,H,D] works. Query t sees keys j <= t + kv_len - q_len when
  * causal, with window > 0 only the last `window` of them, and of sample b only keys below
- * key_count[b]: shoali_attention_keys. A query that sees none gives zeros, and lse -inf. kv head = h / (heads/kv_heads). lse[b,h,t] (fp32, F64: double) = log sum exp of the
- * scaled scores. p = exp(s*scale - lse); with dropout p is multiplied by mask/(1-dropout), keep by
- * the rule of shoali_dropout_threshold at index shoali_attention_mask_row(b, h, t) + j. Threads
- * split (b,h) or query tiles, never a row's sum. Order of the row sums: keys in tiles of
- * SHOALI_ATTENTION_TILE in increasing order, the backend's own within a tile (not [bits] across
- * backends, [bits] across threads). */
+ * key_count[b]: shoali_attention_keys. A query that sees none gives zeros, and lse -inf. kv head =
+ * h / (heads/kv_heads). lse[b,h,t] (fp32, F64: double) = log sum exp of the scaled scores. p =
+ * exp(s*scale - lse); with dropout p is multiplied by mask/(1-dropout), keep by the rule of
+ * shoali_dropout_threshold at index shoali_attention_mask_row(b, h, t) + j. Threads split (b,h) or
+ * query tiles, never a row's sum. Order of the row sums: keys in tiles of SHOALI_ATTENTION_TILE in
+ * increasing order, the backend's own within a tile (not [bits] across backends, [bits] across
+ * threads). */
 #define SHOALI_ATTENTION_TILE 64
 /* Where the call's heads, queries and keys lie in the whole attention, whose mask they draw from.
  * An extent of 0: the call's own, from 0. */
@@ -298,8 +300,8 @@ SHOALI_KERNEL(attention_backward);
 
 /* out[r,:] = table[ids[r],:] + (positions ? positions[(r % period) + first_position,:] : 0). Ids
  * must be in [0,rows_in_table): others set *bad_id to r+1 (an int64 on the device, pre-set to 0)
- * and give zeros. With whole_rows > 0 the table is rows [first_row, first_row + table_rows) of so many:
- * ids of the others give -0, which changes no bit of what it is added to. [bits] */
+ * and give zeros. With whole_rows > 0 the table is rows [first_row, first_row + table_rows) of so
+ * many: ids of the others give -0, which changes no bit of what it is added to. [bits] */
 struct shoali_embedding_args {
     const int32_t *ids;
     const void *table, *positions;
@@ -396,9 +398,9 @@ struct shoali_cross_entropy_tile_backward_args {
 SHOALI_KERNEL(cross_entropy_tile_backward);
 
 /* The row losses out of `ways` parts of the vocabulary, each [3][rows]: largest m, sum s, and the
- * target's logit or 0 (smoothed: E), as cross_entropy_tile leaves them between tiles. M = max of m, in order s =
- * fma(s_p, exp(m_p - M), s), logit = sum; lse = M + log(s), loss = lse - logit; target -1: loss 0; a
- * target of `vocabulary` or more: NaN. [bits] */
+ * target's logit or 0 (smoothed: E), as cross_entropy_tile leaves them between tiles. M = max of m,
+ * in order s = fma(s_p, exp(m_p - M), s), logit = sum; lse = M + log(s), loss = lse - logit; target
+ * -1: loss 0; a target of `vocabulary` or more: NaN. [bits] */
 struct shoali_cross_entropy_join_args {
     const float *parts; /* [ways][3][rows]; F64: doubles */
     const int32_t *targets;
@@ -502,13 +504,14 @@ struct shoali_axpy_args {
 };
 SHOALI_KERNEL(axpy);
 /* View x as [outer, reduced, inner]: y[outer, inner] (+)= factor * sum over reduced. inner == 1:
- * lane order; else row order. Output dtype may be F32 with 16-bit input. [bits] */
+ * lane order; else, and with row_order always, row order. A sum over rows has to set it: a share of
+ * the columns may be one column. Output dtype may be F32 with 16-bit input. [bits] */
 struct shoali_reduce_args {
     const void *x;
     void *y;
     int64_t outer, reduced, inner;
     double factor;
-    int32_t accumulate;
+    int32_t accumulate, row_order;
     shoal_dtype dtype, dtype_out;
 };
 SHOALI_KERNEL(reduce);

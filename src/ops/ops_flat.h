@@ -70,7 +70,7 @@ struct shoali_norm2_args {
     int64_t count;
 };
 SHOALI_KERNEL(norm2);
-/* Device-side decision for the step, one element of work:
+/* The decision for a step, which shoali_ops_run computes on the host:
  *   norm = sqrt(limbs * 2^-62) / loss_scale; bad = *flag != 0 ; multiplier = (1/loss_scale) *
  *   (max_norm > 0 && norm > max_norm ? max_norm / (norm + 1e-6) : 1) ; out[0] = norm (NaN when
  *   bad), out[1] = multiplier, out[2] = bad ? 1 : 0   (floats) */
@@ -80,7 +80,7 @@ struct shoali_clip_args {
     float *out;
     double loss_scale, max_norm;
 };
-SHOALI_KERNEL(clip);
+extern const struct shoali_kernel shoali_kernel_clip;
 
 /* ---- optimizer ------------------------------------------------------------------------------ */
 
@@ -120,8 +120,8 @@ SHOALI_KERNEL(sgd);
  * matter. Of each term x the square is exact in fp64, at most 2^56 (NaN counts as that), and
  * rounded to the unit: 2^37 terms fit.
  *
- * The tensor is `matrices` matrices of `rows` x `columns`; the piece is its elements [first, first +
- * count). Element e is in row e / columns and in column e / (rows * columns) * columns +
+ * The tensor is `matrices` matrices of `rows` x `columns`; the piece is its elements [first, first
+ * + count). Element e is in row e / columns and in column e / (rows * columns) * columns +
  * e % columns. */
 
 /* Adds the squares of x[i]*control[1] (control NULL: of x[i]) to tensor[3], row[matrices*rows][3]
@@ -134,7 +134,8 @@ struct shoali_square_sums_args {
 SHOALI_KERNEL(square_sums);
 /* First half of LAMB. g = grad[i]*control[1]; m = fma(b1, m, (1-b1)*g); v = fma(b2, v,
  * (1-b2)*(g*g)); d = sqrt(v) + eps, or sqrt(v + eps) with eps_inside; u = fma(wd, p, m/d). Writes m
- * and v; adds p^2 to param_sum[3] and u^2 to update_sum[3]. control[2] != 0: does nothing. [bits] */
+ * and v; adds p^2 to param_sum[3] and u^2 to update_sum[3]. control[2] != 0: does nothing.
+ * [bits] */
 struct shoali_lamb_args {
     const float *param, *grad, *control;
     float *exp_avg, *exp_avg_sq;
@@ -156,8 +157,8 @@ struct shoali_lamb_apply_args {
 };
 SHOALI_KERNEL(lamb_apply);
 /* Adafactor's update u = g / sqrt(max(row[r] * column[c], floor)), g = grad[i]*control[1], r and c
- * the element's row and column (column NULL: 1, of a tensor of one column). Adds u^2 to sum[3]. control[2] != 0: does
- * nothing. */
+ * the element's row and column (column NULL: 1, of a tensor of one column). Adds u^2 to sum[3].
+ * control[2] != 0: does nothing. */
 struct shoali_adafactor_args {
     const float *grad, *control, *row, *column;
     uint64_t *sum;
@@ -189,9 +190,9 @@ enum shoali_reduce_op {
 };
 #define SHOALI_REDUCE_MAX_SOURCES 256
 /* y[i] = x[0][i] op x[1][i] op ... in source order; fp32 arithmetic for 16-bit floats with one
- * rounding; integers wrap. AVG: sum * (1/sources). SUM_TREE, of a power of two of sources: neighbours
- * are added, then neighbours of those sums, to the last. y may equal any source. Up to 4 further
- * destinations receive the same values (direct both-write). [bits] */
+ * rounding; integers wrap. AVG: sum * (1/sources). SUM_TREE, of a power of two of sources:
+ * neighbours are added, then neighbours of those sums, to the last. y may equal any source. Up to 4
+ * further destinations receive the same values (direct both-write). [bits] */
 struct shoali_reduce_sources_args {
     const void *x[SHOALI_REDUCE_MAX_SOURCES];
     int32_t sources;
@@ -204,8 +205,8 @@ struct shoali_reduce_sources_args {
      * all are aligned to 64 bytes. A hint: tables may ignore it. */
     int32_t nontemporal;
 };
-SHOALI_KERNEL(reduce_sources);
-/* The same directly on host memory (collectives of host-memory backends), on the calling thread. */
+extern const struct shoali_kernel shoali_kernel_reduce_sources;
+/* Runs on host memory, on the calling thread: collectives do their arithmetic there. */
 void shoali_host_reduce(const struct shoali_ops *ops,
                         const struct shoali_reduce_sources_args *args);
 

@@ -423,6 +423,21 @@ static void test_cross_entropy(void **state)
     check_cross_entropy(0.02);
 }
 
+/* The last class is one, the number behind it is none: NaN, in a plain loss and in one by tiles. */
+static void test_targets_at_the_end(void **state)
+{
+    (void)state;
+    enum { CLASSES = 5 };
+    double *logits = doubles(3 * CLASSES, -3, 3), loss[3], lse[3];
+    const int32_t targets[3] = {CLASSES - 1, CLASSES, -1};
+    const struct shoali_cross_entropy_args args = {logits,  targets, (float *)loss, (float *)lse, 3,
+                                                   CLASSES, CLASSES, SHOAL_F64,     {0, 0}};
+    shoali_ref_cross_entropy(&args, NULL);
+    assert_near(loss[0], lse[0] - logits[CLASSES - 1], 1e-14, "the last class");
+    assert_true(isnan(loss[1]));
+    assert_true(loss[2] == 0);
+}
+
 static void forward_softmax(const void *args)
 {
     shoali_ref_softmax(args, NULL);
@@ -537,9 +552,11 @@ static void test_unary(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_gemm),          TEST(test_dot_order), TEST(test_layer_norm),
-        TEST(test_rms_norm),      TEST(test_attention), TEST(test_attention_without_keys),
-        TEST(test_cross_entropy), TEST(test_softmax),   TEST(test_embedding),
+        TEST(test_gemm),          TEST(test_dot_order),
+        TEST(test_layer_norm),    TEST(test_rms_norm),
+        TEST(test_attention),     TEST(test_attention_without_keys),
+        TEST(test_cross_entropy), TEST(test_targets_at_the_end),
+        TEST(test_softmax),       TEST(test_embedding),
         TEST(test_unary),
     };
     return cmocka_run_group_tests_name("ref", tests, NULL, NULL);

@@ -186,8 +186,8 @@ SHOALI_V v16i v16_random_u32(const struct shoali_stream *stream, uint64_t first)
     v16_random_block(stream, first, word);
     return word[0];
 }
-/* Which elements of a group (shoali_random_dense_u32) a dropout mask keeps, as bits from the lowest;
- * threshold: shoali_dropout_threshold. */
+/* Which elements of a group (shoali_random_dense_u32) a dropout mask keeps, as bits from the
+ * lowest; threshold: shoali_dropout_threshold. */
 SHOALI_V uint64_t v16_dropout_group(const struct shoali_stream *stream, uint64_t group,
                                     uint32_t threshold)
 {
@@ -198,8 +198,8 @@ SHOALI_V uint64_t v16_dropout_group(const struct shoali_stream *stream, uint64_t
         bits |= (uint64_t)v16m_bits(v16i_geu(word[w], v16i_set1(threshold))) << (16 * w);
     return bits;
 }
-/* The same of the elements first .. first+count-1, count <= 64: half the work if they are all of one
- * group. Bits beyond them may be anything. */
+/* The same of the elements first .. first+count-1, count <= 64: half the work if they are all of
+ * one group. Bits beyond them may be anything. */
 SHOALI_V uint64_t v16_dropout_keep(const struct shoali_stream *stream, uint64_t first,
                                    int64_t count, uint32_t threshold)
 {

@@ -3,9 +3,7 @@
 #ifndef SHOALI_OPS_VMATH_AVX2_H
 #define SHOALI_OPS_VMATH_AVX2_H
 
-#include "ops/vmath_scalar.h"
-
-#include <immintrin.h>
+#include "ops/vmath_x86.h"
 
 typedef struct {
     __m256 low, high;
@@ -17,46 +15,37 @@ typedef struct {
     __m256 low, high; /* all bits of a lane set: true */
 } v16m;
 
+/* Functions that do f to both registers of their operands. */
+#define SHOALI_HALVES_UNARY(result, name, type, f) \
+    SHOALI_UNARY(result, name, type, (result){f(a.low), f(a.high)})
+#define SHOALI_HALVES_BINARY(result, name, type, f) \
+    SHOALI_BINARY(result, name, type, (result){f(a.low, b.low), f(a.high, b.high)})
+#define SHOALI_HALVES_TERNARY(result, name, type, f) \
+    SHOALI_TERNARY(result, name, type, (result){f(a.low, b.low, c.low), f(a.high, b.high, c.high)})
+#define SHOALI_HALVES_COMPARE(name, predicate) \
+    SHOALI_BINARY(                             \
+        v16m, name, v16,                       \
+        (v16m){_mm256_cmp_ps(a.low, b.low, predicate), _mm256_cmp_ps(a.high, b.high, predicate)})
+#define SHOALI_HALVES_SHIFT(name, f)                      \
+    SHOALI_V v16i name(v16i a, int n)                     \
+    {                                                     \
+        const __m128i count = _mm_cvtsi32_si128(n);       \
+        return (v16i){f(a.low, count), f(a.high, count)}; \
+    }
+
 SHOALI_V v16 v16_set1(float x)
 {
     return (v16){_mm256_set1_ps(x), _mm256_set1_ps(x)};
 }
-SHOALI_V v16 v16_add(v16 a, v16 b)
-{
-    return (v16){_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
-}
-SHOALI_V v16 v16_sub(v16 a, v16 b)
-{
-    return (v16){_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)};
-}
-SHOALI_V v16 v16_mul(v16 a, v16 b)
-{
-    return (v16){_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
-}
-SHOALI_V v16 v16_div(v16 a, v16 b)
-{
-    return (v16){_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)};
-}
-SHOALI_V v16 v16_min(v16 a, v16 b)
-{
-    return (v16){_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)};
-}
-SHOALI_V v16 v16_max(v16 a, v16 b)
-{
-    return (v16){_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
-}
-SHOALI_V v16 v16_fma(v16 a, v16 b, v16 c)
-{
-    return (v16){_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
-}
-SHOALI_V v16 v16_fnma(v16 a, v16 b, v16 c)
-{
-    return (v16){_mm256_fnmadd_ps(a.low, b.low, c.low), _mm256_fnmadd_ps(a.high, b.high, c.high)};
-}
-SHOALI_V v16 v16_sqrt(v16 a)
-{
-    return (v16){_mm256_sqrt_ps(a.low), _mm256_sqrt_ps(a.high)};
-}
+SHOALI_HALVES_BINARY(v16, v16_add, v16, _mm256_add_ps)
+SHOALI_HALVES_BINARY(v16, v16_sub, v16, _mm256_sub_ps)
+SHOALI_HALVES_BINARY(v16, v16_mul, v16, _mm256_mul_ps)
+SHOALI_HALVES_BINARY(v16, v16_div, v16, _mm256_div_ps)
+SHOALI_HALVES_BINARY(v16, v16_min, v16, _mm256_min_ps)
+SHOALI_HALVES_BINARY(v16, v16_max, v16, _mm256_max_ps)
+SHOALI_HALVES_TERNARY(v16, v16_fma, v16, _mm256_fmadd_ps)
+SHOALI_HALVES_TERNARY(v16, v16_fnma, v16, _mm256_fnmadd_ps)
+SHOALI_HALVES_UNARY(v16, v16_sqrt, v16, _mm256_sqrt_ps)
 SHOALI_V v16 v16_abs(v16 a)
 {
     const __m256 sign = _mm256_set1_ps(-0.0f);
@@ -83,21 +72,9 @@ SHOALI_V v16 v16_rint(v16 a)
     enum { MODE = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };
     return (v16){_mm256_round_ps(a.low, MODE), _mm256_round_ps(a.high, MODE)};
 }
-SHOALI_V v16m v16_lt(v16 a, v16 b)
-{
-    return (v16m){_mm256_cmp_ps(a.low, b.low, _CMP_LT_OQ),
-                  _mm256_cmp_ps(a.high, b.high, _CMP_LT_OQ)};
-}
-SHOALI_V v16m v16_le(v16 a, v16 b)
-{
-    return (v16m){_mm256_cmp_ps(a.low, b.low, _CMP_LE_OQ),
-                  _mm256_cmp_ps(a.high, b.high, _CMP_LE_OQ)};
-}
-SHOALI_V v16m v16_eq(v16 a, v16 b)
-{
-    return (v16m){_mm256_cmp_ps(a.low, b.low, _CMP_EQ_OQ),
-                  _mm256_cmp_ps(a.high, b.high, _CMP_EQ_OQ)};
-}
+SHOALI_HALVES_COMPARE(v16_lt, _CMP_LT_OQ)
+SHOALI_HALVES_COMPARE(v16_le, _CMP_LE_OQ)
+SHOALI_HALVES_COMPARE(v16_eq, _CMP_EQ_OQ)
 SHOALI_V v16m v16_isnan(v16 a)
 {
     return (v16m){_mm256_cmp_ps(a.low, a.low, _CMP_UNORD_Q),
@@ -107,18 +84,9 @@ SHOALI_V v16 v16_select(v16m m, v16 a, v16 b)
 {
     return (v16){_mm256_blendv_ps(b.low, a.low, m.low), _mm256_blendv_ps(b.high, a.high, m.high)};
 }
-SHOALI_V v16i v16_bits(v16 a)
-{
-    return (v16i){_mm256_castps_si256(a.low), _mm256_castps_si256(a.high)};
-}
-SHOALI_V v16 v16_from_bits(v16i a)
-{
-    return (v16){_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)};
-}
-SHOALI_V v16 v16_from_int(v16i a)
-{
-    return (v16){_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)};
-}
+SHOALI_HALVES_UNARY(v16i, v16_bits, v16, _mm256_castps_si256)
+SHOALI_HALVES_UNARY(v16, v16_from_bits, v16i, _mm256_castsi256_ps)
+SHOALI_HALVES_UNARY(v16, v16_from_int, v16i, _mm256_cvtepi32_ps)
 SHOALI_V v16i v16i_set1(uint32_t x)
 {
     return (v16i){_mm256_set1_epi32((int)x), _mm256_set1_epi32((int)x)};
@@ -128,50 +96,20 @@ SHOALI_V v16i v16i_iota(void)
     return (v16i){_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
                   _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)};
 }
-SHOALI_V v16i v16i_add(v16i a, v16i b)
-{
-    return (v16i){_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
-}
-SHOALI_V v16i v16i_sub(v16i a, v16i b)
-{
-    return (v16i){_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)};
-}
-SHOALI_V v16i v16i_and(v16i a, v16i b)
-{
-    return (v16i){_mm256_and_si256(a.low, b.low), _mm256_and_si256(a.high, b.high)};
-}
-SHOALI_V v16i v16i_or(v16i a, v16i b)
-{
-    return (v16i){_mm256_or_si256(a.low, b.low), _mm256_or_si256(a.high, b.high)};
-}
-SHOALI_V v16i v16i_xor(v16i a, v16i b)
-{
-    return (v16i){_mm256_xor_si256(a.low, b.low), _mm256_xor_si256(a.high, b.high)};
-}
-SHOALI_V v16i v16i_shl(v16i a, int n)
-{
-    return (v16i){_mm256_sll_epi32(a.low, _mm_cvtsi32_si128(n)),
-                  _mm256_sll_epi32(a.high, _mm_cvtsi32_si128(n))};
-}
-SHOALI_V v16i v16i_shr(v16i a, int n)
-{
-    return (v16i){_mm256_srl_epi32(a.low, _mm_cvtsi32_si128(n)),
-                  _mm256_srl_epi32(a.high, _mm_cvtsi32_si128(n))};
-}
-SHOALI_V v16i v16i_sar(v16i a, int n)
-{
-    return (v16i){_mm256_sra_epi32(a.low, _mm_cvtsi32_si128(n)),
-                  _mm256_sra_epi32(a.high, _mm_cvtsi32_si128(n))};
-}
+SHOALI_HALVES_BINARY(v16i, v16i_add, v16i, _mm256_add_epi32)
+SHOALI_HALVES_BINARY(v16i, v16i_sub, v16i, _mm256_sub_epi32)
+SHOALI_HALVES_BINARY(v16i, v16i_and, v16i, _mm256_and_si256)
+SHOALI_HALVES_BINARY(v16i, v16i_or, v16i, _mm256_or_si256)
+SHOALI_HALVES_BINARY(v16i, v16i_xor, v16i, _mm256_xor_si256)
+SHOALI_HALVES_SHIFT(v16i_shl, _mm256_sll_epi32)
+SHOALI_HALVES_SHIFT(v16i_shr, _mm256_srl_epi32)
+SHOALI_HALVES_SHIFT(v16i_sar, _mm256_sra_epi32)
 /* a >= b where a is the larger of both: there is no unsigned comparison. */
 SHOALI_V __m256 v16i_half_geu(__m256i a, __m256i b)
 {
     return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_max_epu32(a, b), a));
 }
-SHOALI_V v16m v16i_geu(v16i a, v16i b)
-{
-    return (v16m){v16i_half_geu(a.low, b.low), v16i_half_geu(a.high, b.high)};
-}
+SHOALI_HALVES_BINARY(v16m, v16i_geu, v16i, v16i_half_geu)
 /* Bit 3, which says which half of the table it is, becomes the sign. */
 SHOALI_V __m256 v16_half_pick(__m256 first, __m256 second, __m256i i)
 {
@@ -214,14 +152,8 @@ SHOALI_V v16m v16m_first(int64_t n)
     return (v16m){_mm256_castsi256_ps(_mm256_cmpgt_epi32(count, j.low)),
                   _mm256_castsi256_ps(_mm256_cmpgt_epi32(count, j.high))};
 }
-SHOALI_V v16m v16m_and(v16m a, v16m b)
-{
-    return (v16m){_mm256_and_ps(a.low, b.low), _mm256_and_ps(a.high, b.high)};
-}
-SHOALI_V v16m v16m_or(v16m a, v16m b)
-{
-    return (v16m){_mm256_or_ps(a.low, b.low), _mm256_or_ps(a.high, b.high)};
-}
+SHOALI_HALVES_BINARY(v16m, v16m_and, v16m, _mm256_and_ps)
+SHOALI_HALVES_BINARY(v16m, v16m_or, v16m, _mm256_or_ps)
 SHOALI_V v16m v16m_not(v16m a)
 {
     const __m256 ones = _mm256_castsi256_ps(_mm256_set1_epi32(-1));
@@ -311,45 +243,15 @@ SHOALI_V void v16_store_f16(uint16_t *p, v16 x)
     v16_half_store_f16(p, x.low);
     v16_half_store_f16(p + 8, x.high);
 }
-SHOALI_V v16 v16_load_bf16_n(const uint16_t *p, int64_t n)
-{
-    uint16_t all[16] = {0};
-    memcpy(all, p, (size_t)n * sizeof *p);
-    return v16_load_bf16(all);
-}
-SHOALI_V void v16_store_bf16_n(uint16_t *p, int64_t n, v16 x)
-{
-    uint16_t all[16];
-    v16_store_bf16(all, x);
-    memcpy(p, all, (size_t)n * sizeof *p);
-}
-SHOALI_V v16 v16_load_f16_n(const uint16_t *p, int64_t n)
-{
-    uint16_t all[16] = {0};
-    memcpy(all, p, (size_t)n * sizeof *p);
-    return v16_load_f16(all);
-}
-SHOALI_V void v16_store_f16_n(uint16_t *p, int64_t n, v16 x)
-{
-    uint16_t all[16];
-    v16_store_f16(all, x);
-    memcpy(p, all, (size_t)n * sizeof *p);
-}
 SHOALI_V float v16_sum(v16 x)
 {
-    const __m256 eight = _mm256_add_ps(x.low, x.high);
-    const __m128 high = _mm256_extractf128_ps(eight, 1);
-    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), high);
-    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+    return v8_sum(_mm256_add_ps(x.low, x.high));
 }
 SHOALI_V float v16_largest(v16 x)
 {
-    const __m256 eight = _mm256_max_ps(x.low, x.high);
-    const __m128 high = _mm256_extractf128_ps(eight, 1);
-    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), high);
-    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
-    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+    return v8_largest(_mm256_max_ps(x.low, x.high));
 }
+
+#include "ops/vmath_partial.h"
 
 #endif

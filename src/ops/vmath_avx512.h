@@ -3,9 +3,7 @@
 #ifndef SHOALI_OPS_VMATH_AVX512_H
 #define SHOALI_OPS_VMATH_AVX512_H
 
-#include "ops/vmath_scalar.h"
-
-#include <immintrin.h>
+#include "ops/vmath_x86.h"
 
 typedef __m512 v16;
 typedef __m512i v16i;
@@ -15,79 +13,33 @@ SHOALI_V v16 v16_set1(float x)
 {
     return _mm512_set1_ps(x);
 }
-SHOALI_V v16 v16_add(v16 a, v16 b)
-{
-    return _mm512_add_ps(a, b);
-}
-SHOALI_V v16 v16_sub(v16 a, v16 b)
-{
-    return _mm512_sub_ps(a, b);
-}
-SHOALI_V v16 v16_mul(v16 a, v16 b)
-{
-    return _mm512_mul_ps(a, b);
-}
-SHOALI_V v16 v16_div(v16 a, v16 b)
-{
-    return _mm512_div_ps(a, b);
-}
-SHOALI_V v16 v16_min(v16 a, v16 b)
-{
-    return _mm512_min_ps(a, b);
-}
-SHOALI_V v16 v16_max(v16 a, v16 b)
-{
-    return _mm512_max_ps(a, b);
-}
-SHOALI_V v16 v16_fma(v16 a, v16 b, v16 c)
-{
-    return _mm512_fmadd_ps(a, b, c);
-}
-SHOALI_V v16 v16_fnma(v16 a, v16 b, v16 c)
-{
-    return _mm512_fnmadd_ps(a, b, c);
-}
-SHOALI_V v16 v16_sqrt(v16 a)
-{
-    return _mm512_sqrt_ps(a);
-}
-SHOALI_V v16 v16_abs(v16 a)
-{
-    return _mm512_and_ps(a, _mm512_castsi512_ps(_mm512_set1_epi32(0x7fffffff)));
-}
-SHOALI_V v16 v16_neg(v16 a)
-{
-    return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f));
-}
+SHOALI_BINARY(v16, v16_add, v16, _mm512_add_ps(a, b))
+SHOALI_BINARY(v16, v16_sub, v16, _mm512_sub_ps(a, b))
+SHOALI_BINARY(v16, v16_mul, v16, _mm512_mul_ps(a, b))
+SHOALI_BINARY(v16, v16_div, v16, _mm512_div_ps(a, b))
+SHOALI_BINARY(v16, v16_min, v16, _mm512_min_ps(a, b))
+SHOALI_BINARY(v16, v16_max, v16, _mm512_max_ps(a, b))
+SHOALI_TERNARY(v16, v16_fma, v16, _mm512_fmadd_ps(a, b, c))
+SHOALI_TERNARY(v16, v16_fnma, v16, _mm512_fnmadd_ps(a, b, c))
+SHOALI_UNARY(v16, v16_sqrt, v16, _mm512_sqrt_ps(a))
+SHOALI_UNARY(v16, v16_abs, v16,
+             _mm512_and_ps(a, _mm512_castsi512_ps(_mm512_set1_epi32(0x7fffffff))))
+SHOALI_UNARY(v16, v16_neg, v16, _mm512_xor_ps(a, _mm512_set1_ps(-0.0f)))
 SHOALI_V v16 v16_copysign(v16 a, v16 b)
 {
     const __m512 sign = _mm512_set1_ps(-0.0f);
     return _mm512_or_ps(_mm512_andnot_ps(sign, a), _mm512_and_ps(sign, b));
 }
-SHOALI_V v16 v16_floor(v16 a)
-{
-    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-}
+SHOALI_UNARY(v16, v16_floor, v16,
+             _mm512_roundscale_ps(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC))
 SHOALI_V v16 v16_rint(v16 a)
 {
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-SHOALI_V v16m v16_lt(v16 a, v16 b)
-{
-    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
-}
-SHOALI_V v16m v16_le(v16 a, v16 b)
-{
-    return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ);
-}
-SHOALI_V v16m v16_eq(v16 a, v16 b)
-{
-    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
-}
-SHOALI_V v16m v16_isnan(v16 a)
-{
-    return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
-}
+SHOALI_BINARY(v16m, v16_lt, v16, _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ))
+SHOALI_BINARY(v16m, v16_le, v16, _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ))
+SHOALI_BINARY(v16m, v16_eq, v16, _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ))
+SHOALI_UNARY(v16m, v16_isnan, v16, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q))
 SHOALI_V v16 v16_select(v16m m, v16 a, v16 b)
 {
     return _mm512_mask_blend_ps(m, b, a);
@@ -97,18 +49,9 @@ SHOALI_V v16 v16_ldexp(v16 x, v16 n)
 {
     return _mm512_scalef_ps(x, n); /* rounds once */
 }
-SHOALI_V v16i v16_bits(v16 a)
-{
-    return _mm512_castps_si512(a);
-}
-SHOALI_V v16 v16_from_bits(v16i a)
-{
-    return _mm512_castsi512_ps(a);
-}
-SHOALI_V v16 v16_from_int(v16i a)
-{
-    return _mm512_cvtepi32_ps(a);
-}
+SHOALI_UNARY(v16i, v16_bits, v16, _mm512_castps_si512(a))
+SHOALI_UNARY(v16, v16_from_bits, v16i, _mm512_castsi512_ps(a))
+SHOALI_UNARY(v16, v16_from_int, v16i, _mm512_cvtepi32_ps(a))
 SHOALI_V v16i v16i_set1(uint32_t x)
 {
     return _mm512_set1_epi32((int)x);
@@ -117,26 +60,11 @@ SHOALI_V v16i v16i_iota(void)
 {
     return _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
 }
-SHOALI_V v16i v16i_add(v16i a, v16i b)
-{
-    return _mm512_add_epi32(a, b);
-}
-SHOALI_V v16i v16i_sub(v16i a, v16i b)
-{
-    return _mm512_sub_epi32(a, b);
-}
-SHOALI_V v16i v16i_and(v16i a, v16i b)
-{
-    return _mm512_and_si512(a, b);
-}
-SHOALI_V v16i v16i_or(v16i a, v16i b)
-{
-    return _mm512_or_si512(a, b);
-}
-SHOALI_V v16i v16i_xor(v16i a, v16i b)
-{
-    return _mm512_xor_si512(a, b);
-}
+SHOALI_BINARY(v16i, v16i_add, v16i, _mm512_add_epi32(a, b))
+SHOALI_BINARY(v16i, v16i_sub, v16i, _mm512_sub_epi32(a, b))
+SHOALI_BINARY(v16i, v16i_and, v16i, _mm512_and_si512(a, b))
+SHOALI_BINARY(v16i, v16i_or, v16i, _mm512_or_si512(a, b))
+SHOALI_BINARY(v16i, v16i_xor, v16i, _mm512_xor_si512(a, b))
 SHOALI_V v16i v16i_shl(v16i a, int n)
 {
     return _mm512_sll_epi32(a, _mm_cvtsi32_si128(n));
@@ -149,10 +77,7 @@ SHOALI_V v16i v16i_sar(v16i a, int n)
 {
     return _mm512_sra_epi32(a, _mm_cvtsi32_si128(n));
 }
-SHOALI_V v16m v16i_geu(v16i a, v16i b)
-{
-    return _mm512_cmpge_epu32_mask(a, b);
-}
+SHOALI_BINARY(v16m, v16i_geu, v16i, _mm512_cmpge_epu32_mask(a, b))
 SHOALI_V v16 v16_pick(const float *table, v16i i)
 {
     return _mm512_permutexvar_ps(i, _mm512_loadu_ps(table));
@@ -178,31 +103,16 @@ SHOALI_V v16m v16m_first(int64_t n)
 {
     return (__mmask16)((1u << n) - 1u);
 }
-SHOALI_V v16m v16m_and(v16m a, v16m b)
-{
-    return (__mmask16)(a & b);
-}
-SHOALI_V v16m v16m_or(v16m a, v16m b)
-{
-    return (__mmask16)(a | b);
-}
-SHOALI_V v16m v16m_not(v16m a)
-{
-    return (__mmask16)~a;
-}
+SHOALI_BINARY(v16m, v16m_and, v16m, (__mmask16)(a &b))
+SHOALI_BINARY(v16m, v16m_or, v16m, (__mmask16)(a | b))
+SHOALI_UNARY(v16m, v16m_not, v16m, (__mmask16)~a)
 /* Lane j's truth as bit j, and back. */
-SHOALI_V uint32_t v16m_bits(v16m a)
-{
-    return a;
-}
+SHOALI_UNARY(uint32_t, v16m_bits, v16m, a)
 SHOALI_V v16m v16m_from_bits(uint32_t bits)
 {
     return (v16m)bits;
 }
-SHOALI_V bool v16m_any(v16m a)
-{
-    return a != 0;
-}
+SHOALI_UNARY(bool, v16m_any, v16m, a != 0)
 SHOALI_V v16 v16_load(const float *p)
 {
     return _mm512_loadu_ps(p);
@@ -282,21 +192,11 @@ SHOALI_V void v16_store_f16_n(uint16_t *p, int64_t n, v16 x)
 }
 SHOALI_V float v16_sum(v16 x)
 {
-    const __m256 upper = _mm512_extractf32x8_ps(x, 1);
-    const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(x), upper);
-    const __m128 high = _mm256_extractf128_ps(eight, 1);
-    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), high);
-    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+    return v8_sum(_mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1)));
 }
 SHOALI_V float v16_largest(v16 x)
 {
-    const __m256 upper = _mm512_extractf32x8_ps(x, 1);
-    const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(x), upper);
-    const __m128 high = _mm256_extractf128_ps(eight, 1);
-    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), high);
-    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
-    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+    return v8_largest(_mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1)));
 }
 
 /* v16_random_block with every second index in a register of 64-bit lanes: products stay where they

@@ -7,7 +7,8 @@
 
 #include <arm_neon.h>
 
-/* Members, not arrays: those would live in memory. Lanes 0 .. 3 are in a, 4 .. 7 in b, and so on. */
+/* Members, not arrays: those would live in memory. Lanes 0 .. 3 are in a, 4 .. 7 in b, and so
+ * on. */
 typedef struct {
     float32x4_t a, b, c, d;
 } v16;
@@ -25,114 +26,47 @@ typedef struct {
 #define SHOALI_NEON_3(type, f, x, y, z)                                             \
     ((type){f((x).a, (y).a, (z).a), f((x).b, (y).b, (z).b), f((x).c, (y).c, (z).c), \
             f((x).d, (y).d, (z).d)})
+/* Functions of that kind. */
+#define SHOALI_QUARTERS_UNARY(result, name, type, f) \
+    SHOALI_UNARY(result, name, type, SHOALI_NEON_1(result, f, a))
+#define SHOALI_QUARTERS_BINARY(result, name, type, f) \
+    SHOALI_BINARY(result, name, type, SHOALI_NEON_2(result, f, a, b))
 
 SHOALI_V v16 v16_set1(float x)
 {
     const float32x4_t four = vdupq_n_f32(x);
     return (v16){four, four, four, four};
 }
-SHOALI_V v16 v16_add(v16 a, v16 b)
-{
-    return SHOALI_NEON_2(v16, vaddq_f32, a, b);
-}
-SHOALI_V v16 v16_sub(v16 a, v16 b)
-{
-    return SHOALI_NEON_2(v16, vsubq_f32, a, b);
-}
-SHOALI_V v16 v16_mul(v16 a, v16 b)
-{
-    return SHOALI_NEON_2(v16, vmulq_f32, a, b);
-}
-SHOALI_V v16 v16_div(v16 a, v16 b)
-{
-    return SHOALI_NEON_2(v16, vdivq_f32, a, b);
-}
+SHOALI_QUARTERS_BINARY(v16, v16_add, v16, vaddq_f32)
+SHOALI_QUARTERS_BINARY(v16, v16_sub, v16, vsubq_f32)
+SHOALI_QUARTERS_BINARY(v16, v16_mul, v16, vmulq_f32)
+SHOALI_QUARTERS_BINARY(v16, v16_div, v16, vdivq_f32)
 /* FMLA and FMLS add to their first operand. */
-SHOALI_V v16 v16_fma(v16 a, v16 b, v16 c)
-{
-    return SHOALI_NEON_3(v16, vfmaq_f32, c, a, b);
-}
-SHOALI_V v16 v16_fnma(v16 a, v16 b, v16 c)
-{
-    return SHOALI_NEON_3(v16, vfmsq_f32, c, a, b);
-}
-SHOALI_V v16 v16_sqrt(v16 a)
-{
-    return SHOALI_NEON_1(v16, vsqrtq_f32, a);
-}
-SHOALI_V v16 v16_abs(v16 a)
-{
-    return SHOALI_NEON_1(v16, vabsq_f32, a);
-}
-SHOALI_V v16 v16_neg(v16 a)
-{
-    return SHOALI_NEON_1(v16, vnegq_f32, a);
-}
-SHOALI_V v16 v16_floor(v16 a)
-{
-    return SHOALI_NEON_1(v16, vrndmq_f32, a);
-}
-SHOALI_V v16 v16_rint(v16 a)
-{
-    return SHOALI_NEON_1(v16, vrndnq_f32, a);
-}
-SHOALI_V v16m v16_lt(v16 a, v16 b)
-{
-    return SHOALI_NEON_2(v16m, vcltq_f32, a, b);
-}
-SHOALI_V v16m v16_le(v16 a, v16 b)
-{
-    return SHOALI_NEON_2(v16m, vcleq_f32, a, b);
-}
-SHOALI_V v16m v16_eq(v16 a, v16 b)
-{
-    return SHOALI_NEON_2(v16m, vceqq_f32, a, b);
-}
-SHOALI_V v16m v16m_and(v16m a, v16m b)
-{
-    return SHOALI_NEON_2(v16m, vandq_u32, a, b);
-}
-SHOALI_V v16m v16m_or(v16m a, v16m b)
-{
-    return SHOALI_NEON_2(v16m, vorrq_u32, a, b);
-}
-SHOALI_V v16m v16m_not(v16m a)
-{
-    return SHOALI_NEON_1(v16m, vmvnq_u32, a);
-}
-SHOALI_V v16m v16_isnan(v16 a)
-{
-    return v16m_not(v16_eq(a, a));
-}
+SHOALI_TERNARY(v16, v16_fma, v16, SHOALI_NEON_3(v16, vfmaq_f32, c, a, b))
+SHOALI_TERNARY(v16, v16_fnma, v16, SHOALI_NEON_3(v16, vfmsq_f32, c, a, b))
+SHOALI_QUARTERS_UNARY(v16, v16_sqrt, v16, vsqrtq_f32)
+SHOALI_QUARTERS_UNARY(v16, v16_abs, v16, vabsq_f32)
+SHOALI_QUARTERS_UNARY(v16, v16_neg, v16, vnegq_f32)
+SHOALI_QUARTERS_UNARY(v16, v16_floor, v16, vrndmq_f32)
+SHOALI_QUARTERS_UNARY(v16, v16_rint, v16, vrndnq_f32)
+SHOALI_QUARTERS_BINARY(v16m, v16_lt, v16, vcltq_f32)
+SHOALI_QUARTERS_BINARY(v16m, v16_le, v16, vcleq_f32)
+SHOALI_QUARTERS_BINARY(v16m, v16_eq, v16, vceqq_f32)
+SHOALI_QUARTERS_BINARY(v16m, v16m_and, v16m, vandq_u32)
+SHOALI_QUARTERS_BINARY(v16m, v16m_or, v16m, vorrq_u32)
+SHOALI_QUARTERS_UNARY(v16m, v16m_not, v16m, vmvnq_u32)
+SHOALI_UNARY(v16m, v16_isnan, v16, v16m_not(v16_eq(a, a)))
 SHOALI_V v16 v16_select(v16m m, v16 a, v16 b)
 {
     return SHOALI_NEON_3(v16, vbslq_f32, m, a, b);
 }
 /* FMIN and FMAX treat NaNs and zeros in another way. */
-SHOALI_V v16 v16_min(v16 a, v16 b)
-{
-    return v16_select(v16_lt(a, b), a, b);
-}
-SHOALI_V v16 v16_max(v16 a, v16 b)
-{
-    return v16_select(v16_lt(b, a), a, b);
-}
-SHOALI_V v16i v16_bits(v16 a)
-{
-    return SHOALI_NEON_1(v16i, vreinterpretq_u32_f32, a);
-}
-SHOALI_V v16 v16_from_bits(v16i a)
-{
-    return SHOALI_NEON_1(v16, vreinterpretq_f32_u32, a);
-}
-SHOALI_V float32x4_t v16_four_from_int(uint32x4_t a)
-{
-    return vcvtq_f32_s32(vreinterpretq_s32_u32(a));
-}
-SHOALI_V v16 v16_from_int(v16i a)
-{
-    return SHOALI_NEON_1(v16, v16_four_from_int, a);
-}
+SHOALI_BINARY(v16, v16_min, v16, v16_select(v16_lt(a, b), a, b))
+SHOALI_BINARY(v16, v16_max, v16, v16_select(v16_lt(b, a), a, b))
+SHOALI_QUARTERS_UNARY(v16i, v16_bits, v16, vreinterpretq_u32_f32)
+SHOALI_QUARTERS_UNARY(v16, v16_from_bits, v16i, vreinterpretq_f32_u32)
+SHOALI_UNARY(float32x4_t, v16_four_from_int, uint32x4_t, vcvtq_f32_s32(vreinterpretq_s32_u32(a)))
+SHOALI_QUARTERS_UNARY(v16, v16_from_int, v16i, v16_four_from_int)
 SHOALI_V v16i v16i_set1(uint32_t x)
 {
     const uint32x4_t four = vdupq_n_u32(x);
@@ -149,26 +83,11 @@ SHOALI_V v16i v16i_iota(void)
     return (v16i){vld1q_u32(lanes), vld1q_u32(lanes + 4), vld1q_u32(lanes + 8),
                   vld1q_u32(lanes + 12)};
 }
-SHOALI_V v16i v16i_add(v16i a, v16i b)
-{
-    return SHOALI_NEON_2(v16i, vaddq_u32, a, b);
-}
-SHOALI_V v16i v16i_sub(v16i a, v16i b)
-{
-    return SHOALI_NEON_2(v16i, vsubq_u32, a, b);
-}
-SHOALI_V v16i v16i_and(v16i a, v16i b)
-{
-    return SHOALI_NEON_2(v16i, vandq_u32, a, b);
-}
-SHOALI_V v16i v16i_or(v16i a, v16i b)
-{
-    return SHOALI_NEON_2(v16i, vorrq_u32, a, b);
-}
-SHOALI_V v16i v16i_xor(v16i a, v16i b)
-{
-    return SHOALI_NEON_2(v16i, veorq_u32, a, b);
-}
+SHOALI_QUARTERS_BINARY(v16i, v16i_add, v16i, vaddq_u32)
+SHOALI_QUARTERS_BINARY(v16i, v16i_sub, v16i, vsubq_u32)
+SHOALI_QUARTERS_BINARY(v16i, v16i_and, v16i, vandq_u32)
+SHOALI_QUARTERS_BINARY(v16i, v16i_or, v16i, vorrq_u32)
+SHOALI_QUARTERS_BINARY(v16i, v16i_xor, v16i, veorq_u32)
 /* Operators: the intrinsics with an immediate take none that a function was called with. */
 SHOALI_V v16i v16i_shl(v16i a, int n)
 {
@@ -187,10 +106,7 @@ SHOALI_V v16i v16i_sar(v16i a, int n)
     return (v16i){v16i_four_sar(a.a, n), v16i_four_sar(a.b, n), v16i_four_sar(a.c, n),
                   v16i_four_sar(a.d, n)};
 }
-SHOALI_V v16m v16i_geu(v16i a, v16i b)
-{
-    return SHOALI_NEON_2(v16m, vcgeq_u32, a, b);
-}
+SHOALI_QUARTERS_BINARY(v16m, v16i_geu, v16i, vcgeq_u32)
 SHOALI_V v16i v16i_select(v16m m, v16i a, v16i b)
 {
     return SHOALI_NEON_3(v16i, vbslq_u32, m, a, b);
@@ -269,18 +185,6 @@ SHOALI_V void v16_store(float *p, v16 x)
     vst1q_f32(p + 8, x.c);
     vst1q_f32(p + 12, x.d);
 }
-SHOALI_V v16 v16_load_n(const float *p, int64_t n)
-{
-    float all[16] = {0};
-    memcpy(all, p, (size_t)n * sizeof *p);
-    return v16_load(all);
-}
-SHOALI_V void v16_store_n(float *p, int64_t n, v16 x)
-{
-    float all[16];
-    v16_store(all, x);
-    memcpy(p, all, (size_t)n * sizeof *p);
-}
 
 /* ---- 16-bit types ---- */
 
@@ -340,30 +244,6 @@ SHOALI_V void v16_store_f16(uint16_t *p, v16 x)
     vst1q_u16(p, vreinterpretq_u16_f16(low));
     vst1q_u16(p + 8, vreinterpretq_u16_f16(high));
 }
-SHOALI_V v16 v16_load_bf16_n(const uint16_t *p, int64_t n)
-{
-    uint16_t all[16] = {0};
-    memcpy(all, p, (size_t)n * sizeof *p);
-    return v16_load_bf16(all);
-}
-SHOALI_V void v16_store_bf16_n(uint16_t *p, int64_t n, v16 x)
-{
-    uint16_t all[16];
-    v16_store_bf16(all, x);
-    memcpy(p, all, (size_t)n * sizeof *p);
-}
-SHOALI_V v16 v16_load_f16_n(const uint16_t *p, int64_t n)
-{
-    uint16_t all[16] = {0};
-    memcpy(all, p, (size_t)n * sizeof *p);
-    return v16_load_f16(all);
-}
-SHOALI_V void v16_store_f16_n(uint16_t *p, int64_t n, v16 x)
-{
-    uint16_t all[16];
-    v16_store_f16(all, x);
-    memcpy(p, all, (size_t)n * sizeof *p);
-}
 
 /* ---- one result ---- */
 
@@ -373,15 +253,15 @@ SHOALI_V float v16_sum(v16 x)
     const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
     return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
 }
-SHOALI_V float32x4_t v16_four_max(float32x4_t a, float32x4_t b)
-{
-    return vbslq_f32(vcgtq_f32(a, b), a, b);
-}
+SHOALI_BINARY(float32x4_t, v16_four_max, float32x4_t, vbslq_f32(vcgtq_f32(a, b), a, b))
 SHOALI_V float v16_largest(v16 x)
 {
     const float32x4_t four = v16_four_max(v16_four_max(x.a, x.c), v16_four_max(x.b, x.d));
     const float32x4_t two = v16_four_max(four, vextq_f32(four, four, 2));
     return v1_max(vgetq_lane_f32(two, 0), vgetq_lane_f32(two, 1));
 }
+
+#include "ops/vmath_partial.h"
+SHOALI_PARTIAL(float, v16_load, v16_store)
 
 #endif

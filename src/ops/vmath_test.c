@@ -1,15 +1,12 @@
 /* vmath: accuracy against libm's doubles, special values, and equal bits of all implementations. */
 #include "base/cpu.h"
+#include "base/test_cmocka.h"
 #include "ops/ref/ref.h"
 #include "ops/scalars.h"
 #include "ops/vmath_isa/results.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 /* ---- accuracy ---- */
 

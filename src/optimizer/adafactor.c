@@ -17,48 +17,30 @@ enum { SUM_ROWS, SUM_COLUMNS, SUM_PARAM };         /* of the first measure */
 enum { FACTOR_ROWS, FACTOR_COLUMNS, FACTOR_STEP }; /* of the second moment, of the update */
 enum { STATE_ROWS, STATE_COLUMNS };
 
-#define AT(member) offsetof(struct shoali_adafactor_params, member)
+#define OPTION(key, type, member, ...) \
+    SHOALI_OPTION(struct shoali_adafactor_params, key, type, member, __VA_ARGS__)
 static const struct shoali_option adafactor_rows[] = {
-    {.key = "lr",
-     .type = SHOALI_FLOAT,
-     .offset = AT(lr),
-     .default_number = 1e-2,
-     .max = SHOALI_OPTIMIZER_LARGE,
-     .help = "Upper bound of the relative step, which is 1/sqrt(t); a scheduler overrides it from "
-             "the first step."},
-    {.key = "beta2_decay",
-     .type = SHOALI_FLOAT,
-     .offset = AT(beta2_decay),
-     .default_number = -0.8,
-     .min = -SHOALI_OPTIMIZER_LARGE,
-     .help = "The second moment of step t is mixed with weight t^beta2_decay; at most 0."},
-    {.key = "eps",
-     .type = SHOALI_FLOATS,
-     .offset = AT(eps),
-     .default_text = "1.1920928955078125e-07,1e-3",
-     .help = "The least mean of the rows' second moments (its square: the least second moment), "
-             "and the least root mean square of a tensor's weights that scales its step."},
-    {.key = "d",
-     .type = SHOALI_FLOAT,
-     .offset = AT(d),
-     .default_number = 1,
-     .max = SHOALI_OPTIMIZER_LARGE,
-     .help = "Updates of a tensor with a root mean square above this are scaled down to it."},
-    {.key = "weight_decay",
-     .type = SHOALI_FLOAT,
-     .offset = AT(weight_decay),
-     .max = SHOALI_OPTIMIZER_LARGE,
-     .help = "Decoupled."},
-    {.key = "foreach",
-     .type = SHOALI_BOOL,
-     .offset = AT(foreach),
-     .state = SHOALI_NOEFFECT,
-     .help = "Chooses between torch's implementations."},
-    {.key = "maximize",
-     .type = SHOALI_BOOL,
-     .offset = AT(maximize),
-     .state = SHOALI_PENDING,
-     .help = "Ascend instead of descend."},
+    OPTION(
+        "lr", FLOAT, lr, .default_number = 1e-2, .max = SHOALI_OPTIMIZER_LARGE,
+        .help =
+            "Upper bound of the relative step, which is 1/sqrt(t); a scheduler overrides it from "
+            "the first step."),
+    OPTION("beta2_decay", FLOAT, beta2_decay, .default_number = -0.8,
+           .min = -SHOALI_OPTIMIZER_LARGE,
+           .help = "The second moment of step t is mixed with weight t^beta2_decay; at most 0."),
+    OPTION(
+        "eps", FLOATS, eps, .default_text = "1.1920928955078125e-07,1e-3",
+        .help =
+            "Two lower bounds: of the mean of the rows' second moments (squared: of a second "
+            "moment), and of the root mean square of a tensor's weights, which scales its step."),
+    OPTION("d", FLOAT, d, .default_number = 1, .max = SHOALI_OPTIMIZER_LARGE,
+           .help = "Updates of a tensor with a root mean square above this are scaled down to it."),
+    OPTION("weight_decay", FLOAT, weight_decay, .max = SHOALI_OPTIMIZER_LARGE,
+           .help = "Decoupled."),
+    OPTION("foreach", BOOL, foreach, .state = SHOALI_NOEFFECT,
+           .help = "Chooses between torch's implementations."),
+    OPTION("maximize", BOOL, maximize, .state = SHOALI_PENDING,
+           .help = "Ascend instead of descend."),
     SHOALI_OPTIMIZER_ROW_MAX_GRAD_NORM(shoali_adafactor_params),
 };
 

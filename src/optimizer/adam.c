@@ -4,58 +4,33 @@
 
 #include <math.h>
 
-#define AT(member) offsetof(struct shoali_adam_params, member)
+#define OPTION(key, type, member, ...) \
+    SHOALI_OPTION(struct shoali_adam_params, key, type, member, __VA_ARGS__)
 static const struct shoali_option adam_rows[] = {
     SHOALI_OPTIMIZER_ROW_LR(shoali_adam_params),
-    {.key = "betas",
-     .type = SHOALI_FLOATS,
-     .offset = AT(betas),
-     .default_text = "0.9,0.999",
-     .help = "Decay of the first and second moment, both in [0, 1)."},
-    {.key = "eps",
-     .type = SHOALI_FLOAT,
-     .offset = AT(eps),
-     .default_number = 1e-8,
-     .max = SHOALI_OPTIMIZER_LARGE,
-     .help = "Added to the root of the second moment."},
-    {.key = "weight_decay",
-     .type = SHOALI_FLOAT,
-     .offset = AT(weight_decay),
-     .max = SHOALI_OPTIMIZER_LARGE,
-     .help = "Decoupled (AdamW) or added to the gradient (adam_w_mode false)."},
-    {.key = "bias_correction",
-     .type = SHOALI_BOOL,
-     .offset = AT(bias_correction),
-     .default_number = 1,
-     .help = "Divide the moments by 1 - beta^t."},
-    {.key = "adam_w_mode",
-     .type = SHOALI_BOOL,
-     .offset = AT(adam_w_mode),
-     .default_number = 1,
-     .help = "Type Adam: true is decoupled weight decay (AdamW), false is L2. AdamW is always "
-             "decoupled."},
-    {.key = "amsgrad",
-     .type = SHOALI_BOOL,
-     .offset = AT(amsgrad),
-     .state = SHOALI_PENDING,
-     .help = "The AMSGrad variant; DeepSpeed's Adam refuses it too."},
-    {.key = "torch_adam",
-     .type = SHOALI_BOOL,
-     .offset = AT(torch_adam),
-     .state = SHOALI_NOEFFECT,
-     .help = "Chooses torch's code instead of DeepSpeed's; here both names mean the same formula."},
-    {.key = "fp32_optimizer_states",
-     .type = SHOALI_BOOL,
-     .offset = AT(fp32_optimizer_states),
-     .default_number = 1,
-     .state = SHOALI_PENDING,
-     .help = "Keep the moments in fp32; false would keep them in the parameter's type."},
-    {.key = "set_grad_none",
-     .type = SHOALI_BOOL,
-     .offset = AT(set_grad_none),
-     .default_number = 1,
-     .state = SHOALI_NOEFFECT,
-     .help = "Gradients live in planned buffers and are overwritten."},
+    OPTION("betas", FLOATS, betas, .default_text = "0.9,0.999",
+           .help = "Decay of the first and second moment, both in [0, 1)."),
+    OPTION("eps", FLOAT, eps, .default_number = 1e-8, .max = SHOALI_OPTIMIZER_LARGE,
+           .help = "Added to the root of the second moment."),
+    OPTION("weight_decay", FLOAT, weight_decay, .max = SHOALI_OPTIMIZER_LARGE,
+           .help = "Decoupled (AdamW) or added to the gradient (adam_w_mode false)."),
+    OPTION("bias_correction", BOOL, bias_correction, .default_number = 1,
+           .help = "Divide the moments by 1 - beta^t."),
+    OPTION("adam_w_mode", BOOL, adam_w_mode, .default_number = 1,
+           .help =
+               "Type Adam: true is decoupled weight decay (AdamW), false is L2. AdamW is always "
+               "decoupled."),
+    OPTION("amsgrad", BOOL, amsgrad, .state = SHOALI_PENDING,
+           .help = "The AMSGrad variant; DeepSpeed's Adam refuses it too."),
+    OPTION(
+        "torch_adam", BOOL, torch_adam, .state = SHOALI_NOEFFECT,
+        .help =
+            "Chooses torch's code instead of DeepSpeed's; here both names mean the same formula."),
+    OPTION("fp32_optimizer_states", BOOL, fp32_optimizer_states, .default_number = 1,
+           .state = SHOALI_PENDING,
+           .help = "Keep the moments in fp32; false would keep them in the parameter's type."),
+    OPTION("set_grad_none", BOOL, set_grad_none, .default_number = 1, .state = SHOALI_NOEFFECT,
+           .help = "Gradients live in planned buffers and are overwritten."),
     SHOALI_OPTIMIZER_ROW_MAX_GRAD_NORM(shoali_adam_params),
 };
 
@@ -88,6 +63,17 @@ static void adam_configure(struct shoali_optimizer *optimizer)
     optimizer->beta[0] = params->betas.value[0];
     optimizer->beta[1] = params->betas.value[1];
     optimizer->state_count = 2;
+}
+
+static bool is_decoupled(const struct shoali_optimizer *optimizer)
+{
+    return optimizer->type == &shoali_optimizer_adamw || optimizer->params.adam.adam_w_mode;
+}
+
+/* With L2 the moments are those of gradients and weights: they mean nothing to the other mode. */
+static const char *adam_formula(const struct shoali_optimizer *optimizer)
+{
+    return is_decoupled(optimizer) ? shoali_optimizer_adamw.name : "adam with adam_w_mode false";
 }
 
 static void adam_take_group(struct shoali_optimizer *optimizer,
@@ -128,7 +114,7 @@ static shoal_status adam_step(const struct shoali_optimizer *optimizer,
         .lr = (float)lr,
         .step_size = (float)(lr / correction1),
         .inv_sqrt_c2 = (float)(1 / sqrt(correction2)),
-        .decoupled = optimizer->type == &shoali_optimizer_adamw || params->adam_w_mode,
+        .decoupled = is_decoupled(optimizer),
         .low_dtype = segment->low_dtype,
     };
     return shoali_op_adam(now->exec, &args);
@@ -140,6 +126,7 @@ const struct shoali_optimizer_type shoali_optimizer_adam = {
     .state_count = 2,
     .params = &adam_section,
     .configure = adam_configure,
+    .formula = adam_formula,
     .take_group = adam_take_group,
     .step = adam_step,
 };
@@ -149,6 +136,7 @@ const struct shoali_optimizer_type shoali_optimizer_adamw = {
     .state_count = 2,
     .params = &adam_section,
     .configure = adam_configure,
+    .formula = adam_formula,
     .take_group = adam_take_group,
     .step = adam_step,
 };

@@ -1,70 +1,53 @@
 #include "optimizer/loss_scaler.h"
 
+#include "base/log.h"
+
 #include <math.h>
 #include <string.h>
 
-#define AT(member) offsetof(struct shoali_fp16_config, member)
+#define OPTION(key, type, member, ...) \
+    SHOALI_OPTION(struct shoali_fp16_config, key, type, member, __VA_ARGS__)
+/* Keys that published files have here and that nothing reads. */
+#define UNREAD(key_, help_)                                                        \
+    {                                                                              \
+        .key = #key_, .type = SHOALI_JSON, .state = SHOALI_NOEFFECT, .help = help_ \
+    }
 static const struct shoali_option fp16_rows[] = {
-    {.key = "enabled",
-     .type = SHOALI_BOOL,
-     .offset = AT(enabled),
-     .help = "Compute in fp16 with fp32 master weights and loss scaling."},
-    {.key = "auto_cast",
-     .type = SHOALI_BOOL,
-     .offset = AT(auto_cast),
-     .state = SHOALI_NOEFFECT,
-     .help = "Inputs are token ids; there is nothing to cast."},
-    {.key = "loss_scale",
-     .type = SHOALI_FLOAT,
-     .offset = AT(loss_scale),
-     .max = 0x1p126,
-     .help = "Fixed loss scale; 0 makes it dynamic."},
-    {.key = "initial_scale_power",
-     .type = SHOALI_INT,
-     .offset = AT(initial_scale_power),
-     .default_number = 16,
-     .min = -64,
-     .max = 64,
-     .help = "The dynamic scale begins at 2 to this power."},
-    {.key = "loss_scale_window",
-     .type = SHOALI_INT,
-     .offset = AT(loss_scale_window),
-     .default_number = 1000,
-     .min = 1,
-     .max = 1e15,
-     .unit = "steps",
-     .help = "Steps without overflow after which the dynamic scale doubles."},
-    {.key = "hysteresis",
-     .type = SHOALI_INT,
-     .offset = AT(hysteresis),
-     .default_number = 2,
-     .min = 1,
-     .max = 1e15,
-     .help = "Overflows that are forgiven, less one, before the scale is halved."},
-    {.key = "consecutive_hysteresis",
-     .type = SHOALI_BOOL,
-     .offset = AT(consecutive_hysteresis),
-     .help = "Refill the hysteresis at every step without overflow."},
-    {.key = "min_loss_scale",
-     .type = SHOALI_FLOAT,
-     .offset = AT(min_loss_scale),
-     .default_number = 1,
-     .max = 0x1p126,
-     .help = "The dynamic scale never falls below; an overflow there is an error."},
-    {.key = "fp16_master_weights_and_grads",
-     .type = SHOALI_BOOL,
-     .offset = AT(fp16_master_weights_and_grads),
-     .state = SHOALI_PENDING,
-     .help = "Keep master weights and gradients in fp16."},
+    OPTION("enabled", BOOL, enabled,
+           .help = "Compute in fp16 with fp32 master weights and loss scaling."),
+    OPTION("auto_cast", BOOL, auto_cast, .state = SHOALI_NOEFFECT,
+           .help = "Inputs are token ids; there is nothing to cast."),
+    OPTION("loss_scale", FLOAT, loss_scale, .max = 0x1p126,
+           .help = "Fixed loss scale; 0 makes it dynamic."),
+    OPTION("initial_scale_power", INT, initial_scale_power, .default_number = 16, .min = -64,
+           .max = 64, .help = "The dynamic scale begins at 2 to this power."),
+    OPTION("loss_scale_window", INT, loss_scale_window, .default_number = 1000, .min = 1,
+           .max = 1e15, .unit = "steps",
+           .help = "Steps without overflow after which the dynamic scale doubles."),
+    OPTION(
+        "hysteresis", INT, hysteresis, .default_number = 2, .min = 1, .max = 1e15,
+        .help =
+            "Number of overflows at which the scale is halved; earlier ones only skip the step."),
+    OPTION("consecutive_hysteresis", BOOL, consecutive_hysteresis,
+           .help = "Refill the hysteresis at every step without overflow."),
+    OPTION("min_loss_scale", FLOAT, min_loss_scale, .default_number = 1, .max = 0x1p126,
+           .help = "The dynamic scale never falls below; an overflow there is an error."),
+    OPTION("fp16_master_weights_and_grads", BOOL, fp16_master_weights_and_grads,
+           .state = SHOALI_IDLE,
+           .help = "Master weights and gradient sums stay in fp32, which takes more memory."),
+    UNREAD(fp16, "The key that switches fp16 on is enabled."),
+    UNREAD(opt_level, "It is a level of NVIDIA Apex, which is not used."),
+    UNREAD(fp16_opt_level, "It is a level of NVIDIA Apex, which is not used."),
+    UNREAD(fp16_scale_tolerance, "DeepSpeed reads no key of this name."),
 };
 
 static shoal_status fp16_validate(void *config)
 {
-    const struct shoali_fp16_config *fp16 = config;
-    if (fp16->loss_scale == 0 && !(fp16->min_loss_scale > 0))
-        return SHOAL_FAIL(SHOAL_ECONFIG,
-                          "min_loss_scale: must be above 0 with a dynamic loss scale, got %g",
-                          fp16->min_loss_scale);
+    struct shoali_fp16_config *fp16 = config;
+    if (fp16->loss_scale == 0 && fp16->min_loss_scale == 0) {
+        fp16->min_loss_scale = 0x1p-24;
+        SHOALI_WARN_FIRST("config", "fp16.min_loss_scale 0 is taken as 2^-24");
+    }
     return SHOAL_OK;
 }
 
@@ -78,18 +61,10 @@ const struct shoali_section shoali_fp16_section = {
     .validate = fp16_validate,
 };
 
-void shoali_loss_scaler_init_none(struct shoali_loss_scaler *scaler)
-{
-    memset(scaler, 0, sizeof(*scaler));
-    scaler->scale = 1;
-    scaler->min_scale = 1;
-    scaler->last_overflow = -1;
-}
-
 void shoali_loss_scaler_init(struct shoali_loss_scaler *scaler,
                              const struct shoali_fp16_config *config)
 {
-    shoali_loss_scaler_init_none(scaler);
+    *scaler = (struct shoali_loss_scaler){.scale = 1, .min_scale = 1, .last_overflow = -1};
     if (!config->enabled)
         return;
     if (config->loss_scale != 0) {
@@ -116,7 +91,7 @@ static shoal_status shrink(struct shoali_loss_scaler *scaler)
             SHOAL_ENUMERIC,
             "gradients overflowed at step %lld although the loss scale is at its minimum %g: "
             "the training diverges; lower the learning rate, clip gradients or use bf16",
-            (long long)scaler->iteration, scaler->min_scale);
+            (long long)scaler->iteration + 1, scaler->min_scale);
     scaler->scale = fmax(scaler->scale / 2, scaler->min_scale);
     return SHOAL_OK;
 }

@@ -9,9 +9,10 @@
  * clean step.
  *
  * THE ENGINE'S BUSINESS: gradients of a step were made with the scale *before* update(); unscale
- * (clip.h: loss_scale) with that old value also when update() then grows or halves it. Update once
- * per step, with the flag reduced over all ranks, so the state is the same everywhere. All scales
- * are powers of two when the initial and minimum ones are: exact reduction requires that.
+ * (gradient_norm.h: loss_scale) with that old value also when update() then grows or halves it.
+ * Update once per step, with the flag reduced over all ranks, so the state is the same everywhere.
+ * All scales are powers of two when the initial and minimum ones are: exact reduction requires
+ * that.
  */
 #ifndef SHOALI_LOSS_SCALER_H
 #define SHOALI_LOSS_SCALER_H
@@ -40,9 +41,8 @@ struct shoali_loss_scaler {
     double min_scale;
 };
 
-/* Scale 1 for ever: fp32 and bf16. */
-void shoali_loss_scaler_init_none(struct shoali_loss_scaler *scaler);
-/* From the fp16 section (its values already checked by the section); not enabled: as init_none. */
+/* From the fp16 section (its values already checked by the section); not enabled: scale 1 for ever,
+ * for fp32 and bf16. */
 void shoali_loss_scaler_init(struct shoali_loss_scaler *scaler,
                              const struct shoali_fp16_config *config);
 /* One step's verdict. A static scale never changes. SHOAL_ENUMERIC when an overflow comes at the

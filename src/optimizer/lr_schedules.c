@@ -58,12 +58,9 @@ const struct shoali_section shoali_scheduler_section = {
     .given_offset = offsetof(struct shoali_scheduler_config, given),
 };
 
-const struct shoali_schedule_type *const *shoali_schedule_all(void)
-{
-    return types;
-}
-
-shoal_status shoali_schedule_find(const char *name, const struct shoali_schedule_type **type)
+/* SHOAL_EUNSUPPORTED for names of torch.optim.lr_scheduler; SHOAL_ECONFIG with the nearest
+ * otherwise. */
+static shoal_status find_schedule(const char *name, const struct shoali_schedule_type **type)
 {
     static const struct shoali_names names = {
         .what = "scheduler",
@@ -79,20 +76,12 @@ done:
     return status;
 }
 
-shoal_status shoali_schedule_configure(struct shoali_schedule *schedule)
-{
-    if (!schedule->type || !schedule->type->configure)
-        return SHOAL_OK;
-    return schedule->type->configure(schedule);
-}
-
-shoal_status shoali_schedule_default(const char *name, double base_lr, struct shoali_arena *arena,
-                                     struct shoali_schedule *schedule)
+/* All params at their defaults. */
+static shoal_status set_defaults(const char *name, struct shoali_arena *arena,
+                                 struct shoali_schedule *schedule)
 {
     shoal_status status;
-    memset(schedule, 0, sizeof(*schedule));
-    schedule->base_lr = base_lr;
-    SHOAL_TRY(status, shoali_schedule_find(name, &schedule->type), done);
+    SHOAL_TRY(status, find_schedule(name, &schedule->type), done);
     SHOAL_TRY(status, shoali_config_defaults(schedule->type->params, &schedule->params, arena),
               done);
 done:
@@ -115,7 +104,7 @@ shoal_status shoali_schedule_make(const struct shoali_scheduler_config *config,
     if (!config->type)
         return SHOAL_OK;
     snprintf(key, sizeof(key), "%s.type", path);
-    status = shoali_schedule_default(config->type, base_lr, arena, schedule);
+    status = set_defaults(config->type, arena, schedule);
     if (status < 0)
         return shoali_json_locate(document, key, shoali_error_prefix(status, "%s", key));
     snprintf(key, sizeof(key), "%s.params", path);
@@ -123,7 +112,8 @@ shoal_status shoali_schedule_make(const struct shoali_scheduler_config *config,
         status,
         shoali_config_read_json(schedule->type->params, document, key, &schedule->params, arena),
         done);
-    status = shoali_schedule_configure(schedule);
+    if (schedule->type->configure)
+        status = schedule->type->configure(schedule);
     if (status < 0)
         return shoali_json_locate(document, key, shoali_error_prefix(status, "%s", key));
 done:

@@ -62,11 +62,11 @@ struct shoali_one_cycle_params {
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
 struct shoali_megatron_params {
-    double lr, min_lr, lr_warmup_init; /* lr not given: base_lr */
-    int64_t lr_warmup_iters, lr_decay_iters;
-    double lr_warmup_fraction; /* of lr_decay_iters; instead of lr_warmup_iters */
+    double lr, min_lr, lr_warmup_init;      /* lr not given: base_lr */
+    double lr_warmup_iters, lr_decay_iters; /* of Megatron's samples: may be no whole steps */
+    double lr_warmup_fraction;              /* of lr_decay_iters; instead of lr_warmup_iters */
     int32_t lr_decay_style, lr_wsd_decay_style;
-    int64_t lr_wsd_decay_iters;
+    double lr_wsd_decay_iters;
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
 
@@ -82,9 +82,6 @@ struct shoali_schedule_type {
     /* optional: NULL or a negative result leaves momentum alone */
     double (*momentum)(const struct shoali_schedule *schedule, int64_t i);
 };
-/* NULL-terminated. */
-const struct shoali_schedule_type *const *shoali_schedule_all(void);
-
 /* Plain values, copyable. type NULL: constant base_lr. */
 struct shoali_schedule {
     const struct shoali_schedule_type *type;
@@ -105,25 +102,17 @@ struct shoali_scheduler_config {
 };
 extern const struct shoali_section shoali_scheduler_section;
 
-/* SHOAL_EUNSUPPORTED for names of torch.optim.lr_scheduler; SHOAL_ECONFIG with the nearest
- * otherwise. */
-SHOAL_CHECKED shoal_status shoali_schedule_find(const char *name,
-                                                const struct shoali_schedule_type **type);
 /* Makes the schedule that `config` names from `path`.params; type NULL gives constant base_lr. */
 SHOAL_CHECKED shoal_status shoali_schedule_make(const struct shoali_scheduler_config *config,
                                                 struct shoali_json *document, const char *path,
                                                 double base_lr, struct shoali_arena *arena,
                                                 struct shoali_schedule *schedule);
-/* All params at their defaults, then the caller sets schedule->params and calls configure. */
-SHOAL_CHECKED shoal_status shoali_schedule_default(const char *name, double base_lr,
-                                                   struct shoali_arena *arena,
-                                                   struct shoali_schedule *schedule);
-SHOAL_CHECKED shoal_status shoali_schedule_configure(struct shoali_schedule *schedule);
 
 /* Learning rate at i = last_batch_iteration >= -1. */
 double shoali_schedule_lr(const struct shoali_schedule *schedule, int64_t i);
 /* The same where updates had fewer samples than the full batch: n full batches of them came before.
- * Megatron's schedules count these, as Megatron does; DeepSpeed's count updates, as DeepSpeed does. */
+ * Megatron's schedules count these, as Megatron does; DeepSpeed's count updates, as DeepSpeed
+ * does. */
 double shoali_schedule_lr_at(const struct shoali_schedule *schedule, int64_t i, double n);
 /* True when the schedule cycles momentum: *momentum is beta1 (adam, beta2 then 0.99) or sgd's
  * momentum. */

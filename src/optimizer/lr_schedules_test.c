@@ -1,11 +1,8 @@
 /* Schedules against golden values, the formulas' end points, and properties of random
  * configurations. */
+#include "base/test_cmocka.h"
 #include "optimizer/lr_schedules.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -95,6 +92,11 @@ static void test_warmup_decay(void **state)
          0.5, &s);
     static const double top[] = {.001}; /* its own default, not the optimizer's lr */
     check(&s, 1000, top, 1, 1e-18);
+    make("{\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"total_num_steps\": 2000, "
+         "\"warmup_max_lr\": \"auto\"}}}",
+         0.5, &s);
+    static const double asked[] = {.5}; /* "auto": the optimizer's lr */
+    check(&s, 1000, asked, 1, 1e-18);
 }
 
 static void test_warmup_cosine(void **state)
@@ -184,6 +186,21 @@ static void test_megatron(void **state)
     megatron("\"lr_decay_style\": \"inverse-square-root\", \"lr_warmup_iters\": 4, "
              "\"lr_decay_iters\": 8, \"min_lr\": 0.8",
              inverse, 9);
+    /* the last step of the decay is its own, above min_lr, which begins behind it */
+    static const double last[] = {0,
+                                  .25,
+                                  .5,
+                                  .75,
+                                  1,
+                                  .89442719099991588,
+                                  .81649658092772603,
+                                  .75592894601845445,
+                                  .70710678118654757,
+                                  .1,
+                                  .1};
+    megatron("\"lr_decay_style\": \"inverse-square-root\", \"lr_warmup_iters\": 4, "
+             "\"lr_decay_iters\": 8, \"min_lr\": 0.1",
+             last, 11);
     static const double wsd[] = {1, 1, 1, .41421356237309515, 0, 0};
     megatron("\"lr_decay_style\": \"WSD\", \"lr_decay_iters\": 4, \"lr_wsd_decay_iters\": 2", wsd,
              6);
@@ -201,6 +218,12 @@ static void test_refusals(void **state)
            "not supported yet");
     refuse("{\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {}}}", SHOAL_ECONFIG,
            "total_num_steps");
+    refuse("{\"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": \"auto\", "
+           "\"cycle_max_lr\": 1}}}",
+           SHOAL_ECONFIG, "cycle_min_lr: must be given, \"auto\" has no meaning here");
+    refuse("{\"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 0, "
+           "\"cycle_max_lr\": null}}}",
+           SHOAL_ECONFIG, "cycle_max_lr: must be given, null is no value of it");
     refuse("{\"scheduler\": {\"type\": \"Megatron\", \"params\": {}}}", SHOAL_ECONFIG,
            "lr_decay_iters");
     refuse("{\"scheduler\": {\"type\": \"Megatron\", \"params\": {\"lr_decay_iters\": 5, "
@@ -224,34 +247,137 @@ static void test_absent(void **state)
     assert_false(shoali_schedule_momentum(&s, 1, &momentum));
 }
 
+/* ---- limits ---------------------------------------------------------------------------------- */
+
+struct limit {
+    const char *type, *params;
+    const char *sentence; /* of the refusal; NULL: it is taken */
+    int64_t i;
+    double lr; /* of update i, with lr 0.1 of the optimizer */
+};
+#define RISE "\"cycle_min_lr\":1,\"cycle_max_lr\":3,\"cycle_first_step_size\":4"
+
+static const struct limit limits[] = {
+    {"WarmupLR", "\"warmup_max_lr\":0", NULL, 5000, 0},
+    {"WarmupDecayLR", "", "scheduler.params.total_num_steps: must be given", 0, 0},
+    {"WarmupDecayLR", "\"total_num_steps\":1,\"warmup_num_steps\":1", NULL, 2, 0},
+    {"WarmupDecayLR", "\"total_num_steps\":5,\"warmup_num_steps\":4", NULL, 4, 0.001},
+    {"WarmupDecayLR", "\"total_num_steps\":4,\"warmup_num_steps\":4", NULL, 4, 0},
+    {"WarmupCosineLR", "\"total_num_steps\":5,\"warmup_num_steps\":4,\"cos_min_ratio\":0.25", NULL,
+     4, 0.025},
+    {"OneCycle", "\"cycle_min_lr\":0.2,\"cycle_max_lr\":0.1",
+     "scheduler.params: OneCycle: cycle_max_lr 0.1 is below cycle_min_lr 0.2", 0, 0},
+    {"OneCycle", "\"cycle_min_lr\":0.2,\"cycle_max_lr\":0.2", NULL, 7, 0.2},
+    {"OneCycle", RISE, NULL, 4, 2.5},
+    {"OneCycle", RISE ",\"cycle_second_step_size\":0", NULL, 4, 1},
+    {"OneCycle", RISE ",\"cycle_first_stair_count\":2", NULL, 4, 2},
+    {"OneCycle", RISE ",\"cycle_first_stair_count\":2,\"cycle_second_stair_count\":0", NULL, 4,
+     2.5},
+    {"OneCycle", RISE ",\"cycle_first_stair_count\":2,\"cycle_second_stair_count\":1", NULL, 4, 1},
+    {"OneCycle", RISE ",\"decay_step_size\":0,\"decay_lr_rate\":0.5", NULL, 8, 1},
+    {"OneCycle", RISE ",\"decay_step_size\":1,\"decay_lr_rate\":0.5", NULL, 9, 0.5},
+    {"OneCycle", RISE ",\"decay_step_size\":2,\"decay_lr_rate\":0.5", NULL, 9, 2.0 / 3},
+    {"Megatron", "", "lr_decay_iters: give the number of steps of the decay", 0, 0},
+    {"Megatron", "\"lr_decay_style\":\"constant\"", NULL, 9, 0.1},
+    {"Megatron", "\"lr_decay_style\":\"constant\",\"lr\":0.5", NULL, 9, 0.5},
+    {"Megatron", "\"lr_decay_style\":\"constant\",\"lr\":0", NULL, 9, 0},
+    {"Megatron", "\"lr_decay_style\":\"constant\",\"lr_warmup_fraction\":0.5",
+     "scheduler.params: lr_decay_iters: give the number of steps of the decay", 0, 0},
+    {"Megatron", "\"lr_decay_iters\":4,\"lr_warmup_iters\":1,\"lr_warmup_fraction\":0.5",
+     "give lr_warmup_iters or lr_warmup_fraction, not both", 0, 0},
+    {"Megatron", "\"lr_decay_iters\":4,\"lr_warmup_fraction\":0.5", NULL, 0, 0.05},
+    {"Megatron", "\"lr_decay_iters\":4,\"lr_warmup_iters\":4",
+     "the warm-up of 4 steps must end before lr_decay_iters 4", 0, 0},
+    {"Megatron", "\"lr_decay_iters\":4,\"lr_warmup_iters\":3", NULL, 2, 0.1},
+    {"Megatron", "\"lr_decay_iters\":1", NULL, 0, 0},
+    {"Megatron", "\"lr_decay_iters\":4,\"min_lr\":0.2", "min_lr 0.2 is above lr 0.1", 0, 0},
+    {"Megatron", "\"lr_decay_iters\":4,\"min_lr\":0.1", NULL, 2, 0.1},
+    {"Megatron", "\"lr_decay_iters\":4,\"lr_decay_style\":\"WSD\",\"lr_wsd_decay_iters\":0",
+     "lr_wsd_decay_iters: WSD needs 1 to lr_decay_iters 4, got 0", 0, 0},
+    {"Megatron", "\"lr_decay_iters\":4,\"lr_decay_style\":\"WSD\",\"lr_wsd_decay_iters\":5",
+     "lr_wsd_decay_iters: WSD needs 1 to lr_decay_iters 4, got 5", 0, 0},
+    {"Megatron", "\"lr_decay_iters\":4,\"lr_decay_style\":\"WSD\",\"lr_wsd_decay_iters\":1", NULL,
+     2, 0.1},
+    {"Megatron", "\"lr_decay_iters\":4,\"lr_decay_style\":\"WSD\",\"lr_wsd_decay_iters\":4", NULL,
+     3, 0},
+};
+
+static void test_limits(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof limits / sizeof limits[0]; k++) {
+        const struct limit *limit = &limits[k];
+        struct shoali_schedule s;
+        char text[400];
+        memset(&s, -1, sizeof s);
+        snprintf(text, sizeof text, "{\"scheduler\":{\"type\":\"%s\",\"params\":{%s}}}",
+                 limit->type, limit->params);
+        if (limit->sentence) {
+            refuse(text, SHOAL_ECONFIG, limit->sentence);
+            continue;
+        }
+        make(text, 0.1, &s);
+        const double got = shoali_schedule_lr(&s, limit->i);
+        assert_true(shoali_schedule_lr_at(&s, limit->i, (double)(limit->i + 1)) == got);
+        if (!(fabs(got - limit->lr) <= 1e-15))
+            fail_msg("%s: lr(%d) is %.17g, not %.17g", text, (int)limit->i, got, limit->lr);
+    }
+    refuse("{\"scheduler\":{\"params\":{\"warmup_num_steps\":4}}}", SHOAL_ECONFIG,
+           "scheduler.params without scheduler.type: name the schedule that they are for");
+    refuse("{\"scheduler\":{\"type\":\"WarmupCosineLR\"}}", SHOAL_ECONFIG, "total_num_steps");
+    refuse("{\"scheduler\":{\"type\":\"WarmupRL\"}}", SHOAL_ECONFIG,
+           "test.json:1: scheduler.type: ");
+}
+
+/* A momentum of 0 is one; at the top, and behind the cycle. */
+static void test_momentum_limits(void **state)
+{
+    struct shoali_schedule s;
+    double momentum = -1;
+    (void)state;
+    make("{\"scheduler\":{\"type\":\"OneCycle\",\"params\":{" RISE
+         ",\"cycle_min_mom\":0,\"cycle_max_mom\":0.5,\"decay_step_size\":0,"
+         "\"decay_mom_rate\":1}}}",
+         0.1, &s);
+    assert_true(shoali_schedule_momentum(&s, 3, &momentum));
+    assert_true(momentum == 0);
+    assert_true(shoali_schedule_momentum(&s, 8, &momentum));
+    assert_true(momentum == 0.5);
+}
+
+/* ---- properties ------------------------------------------------------------------------------ */
+
 /* Random warm-up configurations stay within [min, max], rise in the warm-up and fall after it. */
 static void test_properties(void **state)
 {
     (void)state;
     const uint64_t seed = 20240607;
     print_message("seed %llu\n", (unsigned long long)seed);
-    struct shoali_arena arena;
-    shoali_arena_init(&arena);
     static const char *const names[] = {"WarmupDecayLR", "WarmupCosineLR", "Megatron"};
+    static const char *const styles[] = {"linear", "constant", "cosine", "inverse-square-root",
+                                         "WSD"};
+    static const char *const wsd_styles[] = {"exponential", "linear", "cosine", "minus_sqrt"};
     for (uint64_t k = 0; k < 300; k++) {
         struct shoali_stream stream = shoali_stream_make(seed, "test", "", k);
         int64_t warmup = 2 + (int64_t)shoali_random_below(&stream, 0, 50);
         int64_t total = warmup + 1 + (int64_t)shoali_random_below(&stream, 1, 100);
         struct shoali_schedule s;
         int kind = (int)(k % 3);
-        assert_int_equal(shoali_schedule_default(names[kind], 0.001, &arena, &s), SHOAL_OK);
-        if (kind == 2) {
-            s.params.megatron.lr_warmup_iters = warmup;
-            s.params.megatron.lr_decay_iters = total;
-            s.params.megatron.lr_wsd_decay_iters = total - warmup;
-            s.params.megatron.lr_decay_style = (int32_t)(k / 3 % 5);
-            s.params.megatron.lr_wsd_decay_style = (int32_t)(k / 15 % 4);
-        } else {
-            s.params.warmup.warmup_num_steps = warmup;
-            s.params.warmup.total_num_steps = total;
-            s.params.warmup.warmup_type = (int32_t)(k / 3 % 2);
-        }
-        assert_int_equal(shoali_schedule_configure(&s), SHOAL_OK);
+        char text[400];
+        if (kind == 2)
+            snprintf(text, sizeof(text),
+                     "{\"scheduler\": {\"type\": \"Megatron\", \"params\": {\"lr_warmup_iters\": "
+                     "%lld, \"lr_decay_iters\": %lld, \"lr_wsd_decay_iters\": %lld, "
+                     "\"lr_decay_style\": \"%s\", \"lr_wsd_decay_style\": \"%s\"}}}",
+                     (long long)warmup, (long long)total, (long long)(total - warmup),
+                     styles[k / 3 % 5], wsd_styles[k / 15 % 4]);
+        else
+            snprintf(text, sizeof(text),
+                     "{\"scheduler\": {\"type\": \"%s\", \"params\": {\"warmup_num_steps\": %lld, "
+                     "\"total_num_steps\": %lld, \"warmup_type\": \"%s\"}}}",
+                     names[kind], (long long)warmup, (long long)total,
+                     k / 3 % 2 ? "linear" : "log");
+        make(text, 0.001, &s);
         int64_t top = kind == 2 ? warmup - 1 : warmup;
         for (int64_t i = -1; i < total + 5; i++) {
             double now = shoali_schedule_lr(&s, i), next = shoali_schedule_lr(&s, i + 1);
@@ -262,7 +388,6 @@ static void test_properties(void **state)
                 assert_true(next <= now * (1 + 1e-14) + 1e-18);
         }
     }
-    shoali_arena_fini(&arena);
 }
 
 int main(void)
@@ -272,6 +397,7 @@ int main(void)
         cmocka_unit_test(test_warmup_cosine), cmocka_unit_test(test_one_cycle),
         cmocka_unit_test(test_range_test),    cmocka_unit_test(test_megatron),
         cmocka_unit_test(test_refusals),      cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_limits),        cmocka_unit_test(test_momentum_limits),
         cmocka_unit_test(test_properties),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

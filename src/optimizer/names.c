@@ -2,9 +2,8 @@
  */
 #include "optimizer/names.h"
 
+#include "base/plain.h"
 #include "base/str.h"
-
-#include <strings.h>
 
 enum { CANDIDATES_MAX = 64 };
 
@@ -17,13 +16,13 @@ shoal_status shoali_names_find(const struct shoali_names *names, const char *nam
         SHOAL_ASSERT(count < CANDIDATES_MAX);
         candidates[count++] = variant.name;
         *index = i;
-        if (strcasecmp(name, variant.name) == 0)
+        if (shoali_strcasecmp(name, variant.name) == 0)
             return SHOAL_OK;
     }
     for (int32_t i = 0; i < names->known_count; i++) {
         SHOAL_ASSERT(count < CANDIDATES_MAX);
         candidates[count++] = names->known[i];
-        if (strcasecmp(name, names->known[i]) == 0)
+        if (shoali_strcasecmp(name, names->known[i]) == 0)
             return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "%s `%s` is known but not supported yet; use %s",
                               names->what, name, names->use);
     }

@@ -30,6 +30,13 @@ static bool group_at(int32_t index, struct shoali_variant *variant)
     return index == 0;
 }
 
+/* Keys of params that published files have outside of them. */
+#define OUTSIDE(key_)                                                \
+    {                                                                \
+        .key = #key_, .type = SHOALI_JSON, .state = SHOALI_NOEFFECT, \
+        .help = "DeepSpeed reads it in params only."                 \
+    }
+
 static const struct shoali_option section_rows[] = {
     {.key = "type",
      .type = SHOALI_STRING,
@@ -60,6 +67,11 @@ static const struct shoali_option section_rows[] = {
      .offset = offsetof(struct shoali_optimizer_config, legacy_fusion),
      .state = SHOALI_NOEFFECT,
      .help = "There is one fused kernel per optimizer."},
+    OUTSIDE(adam_w_mode),
+    OUTSIDE(betas),
+    OUTSIDE(eps),
+    OUTSIDE(lr),
+    OUTSIDE(weight_decay),
 };
 const struct shoali_section shoali_optimizer_section = {
     .name = "optimizer",
@@ -70,12 +82,10 @@ const struct shoali_section shoali_optimizer_section = {
     .given_offset = offsetof(struct shoali_optimizer_config, given),
 };
 
-const struct shoali_optimizer_type *const *shoali_optimizer_all(void)
-{
-    return types;
-}
-
-shoal_status shoali_optimizer_find(const char *name, const struct shoali_optimizer_type **type)
+/* Looks a type up, upper and lower case equal. A torch or DeepSpeed name that is not built yet
+ * (lion, adagrad, muon, onebitadam, ...) is SHOAL_EUNSUPPORTED; another SHOAL_ECONFIG with
+ * the nearest name. */
+static shoal_status find_optimizer(const char *name, const struct shoali_optimizer_type **type)
 {
     static const struct shoali_names names = {.what = "optimizer",
                                               .use = "adamw, adam, sgd, lamb or adafactor",
@@ -96,15 +106,14 @@ void shoali_optimizer_configure(struct shoali_optimizer *optimizer)
     optimizer->type->configure(optimizer);
 }
 
-shoal_status shoali_optimizer_default(const char *name, struct shoali_arena *arena,
-                                      struct shoali_optimizer *optimizer)
+/* All params at their defaults. */
+static shoal_status set_defaults(const char *name, struct shoali_arena *arena,
+                                 struct shoali_optimizer *optimizer)
 {
     shoal_status status;
-    memset(optimizer, 0, sizeof(*optimizer));
-    SHOAL_TRY(status, shoali_optimizer_find(name, &optimizer->type), done);
+    SHOAL_TRY(status, find_optimizer(name, &optimizer->type), done);
     SHOAL_TRY(status, shoali_config_defaults(optimizer->type->params, &optimizer->params, arena),
               done);
-    shoali_optimizer_configure(optimizer);
 done:
     return status;
 }
@@ -119,7 +128,7 @@ shoal_status shoali_optimizer_make(const struct shoali_optimizer_config *config,
     if (!config->type)
         return SHOAL_OK;
     snprintf(key, sizeof(key), "%s.type", path);
-    status = shoali_optimizer_default(config->type, arena, optimizer);
+    status = set_defaults(config->type, arena, optimizer);
     if (status < 0)
         return shoali_json_locate(document, key, shoali_error_prefix(status, "%s", key));
     snprintf(key, sizeof(key), "%s.params", path);
@@ -130,6 +139,20 @@ shoal_status shoali_optimizer_make(const struct shoali_optimizer_config *config,
     shoali_optimizer_configure(optimizer);
 done:
     return status;
+}
+
+const char *shoali_optimizer_formula(const struct shoali_optimizer *optimizer)
+{
+    return optimizer->type->formula ? optimizer->type->formula(optimizer) : optimizer->type->name;
+}
+
+bool shoali_optimizer_is_state(const char *name)
+{
+    for (int32_t i = 0; types[i]; i++)
+        for (int32_t s = 0; s < types[i]->state_count; s++)
+            if (strcmp(types[i]->states[s].name, name) == 0)
+                return true;
+    return false;
 }
 
 int32_t shoali_optimizer_element_states(const struct shoali_optimizer *optimizer)

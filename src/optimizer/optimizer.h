@@ -6,7 +6,7 @@
  *   param_groups.h  which parameter decays, and with which values it is updated
  *   lr_schedules.h  pure functions from a step number to a learning rate
  *   loss_scaler.h   the dynamic fp16 loss scale
- *   clip.h          exact gradient norm, overflow flag and the control block every step reads
+ *   gradient_norm.h exact gradient norm, overflow flag and the control block of every step
  *
  * An optimizer here is a row of a const table: a name, the states it keeps, the configuration keys
  * of its `params`, and functions that update a *segment*: a contiguous piece of a flat fp32 shard
@@ -19,9 +19,9 @@
  *
  *   add        on each segment: adds squares of its elements to sums of the tensor, of its rows or
  *              of its columns; may update states of kind element, too
- *   conclude   on the host, once per tensor, with the sums of all its segments on all ranks: updates
- *              the states of the other kinds, and fills in factors, which later measures and the
- *              step read on the device
+ *   conclude   on the host, once per tensor, with the sums of all its segments on all ranks:
+ *              updates the states of the other kinds, and fills in factors, which later measures
+ *              and the step read on the device
  *
  * Sums are 192-bit integers (ops_flat.h, square_sums). So they have no order: a tensor gives the
  * same bits however it is cut over segments, sub-groups, ranks, stages and devices. Segments of an
@@ -30,12 +30,12 @@
  *
  * Who decides what:
  *   the schedule       lr of this step (and beta1 when it cycles momentum)
- *   the caller         t, the number of this update: 1 for the first *applied* one (skipped steps do
- *                      not count), segments, multipliers per parameter (weight decay off for norms
- *                      and biases)
+ *   the caller         t, the number of this update: 1 for the first *applied* one (skipped steps
+ *                      do not count), segments, multipliers per parameter (weight decay off for
+ *                      norms and biases)
  *   the control block  clip multiplier, unscaling by the loss scale and "skip": three floats on the
- *                      device written by shoali_clip_finish, so that a step without measures needs
- *                      no host synchronisation
+ *                      device, of the kernel `clip`, so that a step without measures needs no host
+ *                      synchronisation
  * Bias corrections are computed on the host in double with shoali_powi, then rounded to float once.
  *
  *   struct shoali_optimizer adamw;
@@ -113,6 +113,9 @@ struct shoali_optimizer_type {
     int32_t factor_count;
     /* After params were read (or defaulted): fills lr, weight_decay, state_count. */
     void (*configure)(struct shoali_optimizer *optimizer);
+    /* Optional, for a type of several update rules: the one of this configuration, in a word that
+     * two types with one rule share. */
+    const char *(*formula)(const struct shoali_optimizer *optimizer);
     /* Puts the keys that are given in a group into params (param_groups.h). */
     void (*take_group)(struct shoali_optimizer *optimizer,
                        const struct shoali_param_group_config *group);
@@ -120,8 +123,6 @@ struct shoali_optimizer_type {
                          const struct shoali_optimizer_now *now,
                          const struct shoali_optimizer_segment *segment);
 };
-/* NULL-terminated. */
-const struct shoali_optimizer_type *const *shoali_optimizer_all(void);
 
 /* ---- a configured optimizer: plain values, copyable ------------------------------------------ */
 
@@ -181,22 +182,19 @@ struct shoali_optimizer_config {
 };
 extern const struct shoali_section shoali_optimizer_section;
 
-/* Looks a type up, upper and lower case equal. A torch or DeepSpeed name that is not built yet
- * (lion, adagrad, muon, onebitadam, ...) is SHOAL_EUNSUPPORTED; another SHOAL_ECONFIG with
- * the nearest name. */
-SHOAL_CHECKED shoal_status shoali_optimizer_find(const char *name,
-                                                 const struct shoali_optimizer_type **type);
 /* Makes the optimizer that `config` names, with its params from `path`.params of the document. With
  * config->type NULL: *optimizer is zeroed (type NULL) and SHOAL_OK. Lists go to the arena. */
 SHOAL_CHECKED shoal_status shoali_optimizer_make(const struct shoali_optimizer_config *config,
                                                  struct shoali_json *document, const char *path,
                                                  struct shoali_arena *arena,
                                                  struct shoali_optimizer *optimizer);
-/* The same with all params at their defaults: for callers that configure by flags. Change
- * optimizer->params afterwards, then call shoali_optimizer_configure. */
-SHOAL_CHECKED shoal_status shoali_optimizer_default(const char *name, struct shoali_arena *arena,
-                                                    struct shoali_optimizer *optimizer);
+/* After a change of optimizer->params. */
 void shoali_optimizer_configure(struct shoali_optimizer *optimizer);
+/* What the states are made by: the type's name, unless it has several update rules. States mean the
+ * same to optimizers of one formula alone. */
+const char *shoali_optimizer_formula(const struct shoali_optimizer *optimizer);
+/* Whether a type of the table keeps states of this name. */
+bool shoali_optimizer_is_state(const char *name);
 /* States of kind element; they come first. */
 int32_t shoali_optimizer_element_states(const struct shoali_optimizer *optimizer);
 
@@ -205,7 +203,7 @@ int32_t shoali_optimizer_element_states(const struct shoali_optimizer *optimizer
 /* What is the same for all segments of one step. */
 struct shoali_optimizer_now {
     const struct shoali_exec *exec;
-    const float *control; /* device: clip.h; NULL: multiplier 1, never skip */
+    const float *control; /* device: gradient_norm.h; NULL: multiplier 1, never skip */
     double lr;            /* from the schedule, before the segment's multiplier */
     int64_t t; /* 1 for the first applied update: bias correction; sgd's first use of momentum */
     bool cycle_momentum; /* OneCycle: beta1 (or sgd momentum) = momentum, adam's beta2 = 0.99 */

@@ -1,24 +1,15 @@
 /* The step against the textbook formulas; cuts, skips and multipliers bit by bit; configuration. */
-#include "optimizer/optimizer.h"
+#include "base/test_cmocka.h"
+#include "optimizer/test_default.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #define SEED 1001
 #define COUNT 1237 /* no multiple of any vector width */
 #define STEPS 6
-
-static void ok(shoal_status status)
-{
-    if (status < 0)
-        fail_msg("%s", shoal_error_message());
-}
 
 /* ---- a device with one stream ---- */
 
@@ -41,7 +32,7 @@ static int make_machine(void **state)
     ok(shoali_accelerator_select(NULL, &accelerator));
     ok(shoali_device_create(accelerator, 0, machine.pool, &machine.device));
     ok(shoali_stream_create(machine.device, &machine.stream));
-    ok(shoali_ops_select(NULL, &machine.ops));
+    ok(shoali_ops_select(NULL, NULL, &machine.ops));
     machine.exec = (struct shoali_exec){&machine.ops, machine.stream};
     *state = &machine;
     return 0;
@@ -223,7 +214,7 @@ static void test_adam(void **state)
         struct shoali_optimizer optimizer;
         struct shard shard;
         bool is_adamw = k & 1, decoupled = k & 1 || k & 2, corrected = !(k & 4);
-        ok(shoali_optimizer_default(is_adamw ? "AdamW" : "Adam", &machine->arena, &optimizer));
+        ok(optimizer_default(is_adamw ? "AdamW" : "Adam", &machine->arena, &optimizer));
         optimizer.params.adam.adam_w_mode = (k & 2) != 0;
         optimizer.params.adam.bias_correction = corrected;
         optimizer.params.adam.weight_decay = 0.1;
@@ -252,7 +243,7 @@ static void test_sgd(void **state)
     for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
         struct shoali_optimizer optimizer;
         struct shard shard;
-        ok(shoali_optimizer_default("sgd", &machine->arena, &optimizer));
+        ok(optimizer_default("sgd", &machine->arena, &optimizer));
         optimizer.params.sgd.momentum = cases[k].momentum;
         optimizer.params.sgd.dampening = cases[k].dampening;
         optimizer.params.sgd.nesterov = cases[k].nesterov;
@@ -278,7 +269,7 @@ static void test_segments(void **state)
     static const char *const names[] = {"adamw", "sgd"};
     for (int k = 0; k < 2; k++) {
         struct shoali_optimizer optimizer;
-        ok(shoali_optimizer_default(names[k], &machine->arena, &optimizer));
+        ok(optimizer_default(names[k], &machine->arena, &optimizer));
         if (k == 1)
             optimizer.params.sgd.momentum = 0.9;
         shoali_optimizer_configure(&optimizer);
@@ -304,7 +295,7 @@ static void test_skip(void **state)
     const float control[3] = {NAN, 1, 1};
     struct shoali_optimizer optimizer;
     struct shard shard;
-    ok(shoali_optimizer_default("adamw", &machine->arena, &optimizer));
+    ok(optimizer_default("adamw", &machine->arena, &optimizer));
     shard_make(machine, &shard);
     shard_read(machine, &shard, before);
     ok(shoali_upload(machine->stream, shard.control, control, sizeof(control)));
@@ -339,7 +330,7 @@ static void test_multipliers(void **state)
     struct shoali_optimizer optimizer;
     struct shard shard;
     for (int k = 0; k < 2; k++) {
-        ok(shoali_optimizer_default("adamw", &machine->arena, &optimizer));
+        ok(optimizer_default("adamw", &machine->arena, &optimizer));
         optimizer.weight_decay = k == 0 ? 0.5 : 0;
         shard_make(machine, &shard);
         struct shoali_optimizer_now now = {
@@ -357,32 +348,52 @@ static void test_multipliers(void **state)
     assert_memory_equal(multiplied, direct, sizeof(direct));
 }
 
-/* Cycled momentum is beta1 = momentum, beta2 = 0.99. */
-static void test_cycled_momentum(void **state)
+/* Two steps, so that a momentum that was kept counts. */
+static void two_steps(struct machine *machine, const struct shoali_optimizer *optimizer,
+                      bool cycles, float *param)
 {
-    struct machine *machine = *state;
-    static float cycled[COUNT], direct[COUNT];
-    for (int k = 0; k < 2; k++) {
-        struct shoali_optimizer optimizer;
-        struct shard shard;
-        ok(shoali_optimizer_default("adamw", &machine->arena, &optimizer));
-        if (k == 1) {
-            optimizer.beta[0] = 0.85;
-            optimizer.beta[1] = 0.99;
-        }
-        shard_make(machine, &shard);
-        struct shoali_optimizer_now now = {
-            .exec = &machine->exec, .lr = 0.01, .t = 3, .cycle_momentum = k == 0, .momentum = 0.85};
+    struct shard shard;
+    shard_make(machine, &shard);
+    for (int64_t t = 1; t <= 2; t++) {
+        struct shoali_optimizer_now now = {.exec = &machine->exec,
+                                           .lr = 0.01,
+                                           .t = t,
+                                           .cycle_momentum = cycles,
+                                           .momentum = cycles ? 0.85 : 0.3};
         struct shoali_optimizer_segment segment = {.param = shard.param,
                                                    .grad = shard.grad,
                                                    .state = {shard.state[0], shard.state[1]},
                                                    .count = COUNT,
                                                    .lr_multiplier = 1};
-        ok(shoali_optimizer_step(&optimizer, &now, &segment));
-        shard_read(machine, &shard, k == 0 ? cycled : direct);
-        shard_drop(machine, &shard);
+        ok(shoali_optimizer_step(optimizer, &now, &segment));
     }
-    assert_memory_equal(cycled, direct, sizeof(direct));
+    shard_read(machine, &shard, param);
+    shard_drop(machine, &shard);
+}
+
+/* Cycled momentum is beta1 = momentum, beta2 = 0.99; of SGD its momentum. */
+static void test_cycled_momentum(void **state)
+{
+    struct machine *machine = *state;
+    static float cycled[COUNT], direct[COUNT], other[COUNT];
+    static const char *const names[] = {"adamw", "sgd"};
+    for (int k = 0; k < 2; k++) {
+        struct shoali_optimizer optimizer;
+        ok(optimizer_default(names[k], &machine->arena, &optimizer));
+        if (k == 1)
+            optimizer.params.sgd.momentum = 0.5;
+        shoali_optimizer_configure(&optimizer);
+        two_steps(machine, &optimizer, true, cycled);
+        two_steps(machine, &optimizer, false, other);
+        if (k == 1)
+            optimizer.params.sgd.momentum = 0.85;
+        else
+            optimizer.beta[1] = 0.99;
+        optimizer.beta[0] = 0.85;
+        two_steps(machine, &optimizer, false, direct);
+        assert_memory_equal(cycled, direct, sizeof(direct));
+        assert_memory_not_equal(cycled, other, sizeof(other));
+    }
 }
 
 static void test_step_refusals(void **state)
@@ -390,7 +401,7 @@ static void test_step_refusals(void **state)
     struct machine *machine = *state;
     struct shoali_optimizer optimizer;
     struct shard shard;
-    ok(shoali_optimizer_default("adamw", &machine->arena, &optimizer));
+    ok(optimizer_default("adamw", &machine->arena, &optimizer));
     shard_make(machine, &shard);
     struct shoali_optimizer_now now = {.exec = &machine->exec, .lr = 1};
     struct shoali_optimizer_segment segment = {
@@ -402,6 +413,9 @@ static void test_step_refusals(void **state)
     assert_non_null(strstr(shoal_error_message(), "exp_avg"));
     segment.grad = NULL;
     assert_int_equal(shoali_optimizer_step(&optimizer, &now, &segment), SHOAL_EINVAL);
+    segment.count = -1;
+    assert_int_equal(shoali_optimizer_step(&optimizer, &now, &segment), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "a segment of -1 elements"));
     segment.count = 0;
     ok(shoali_optimizer_step(&optimizer, &now, &segment));
     shard_drop(machine, &shard);
@@ -437,7 +451,6 @@ static void test_config(void **state)
     ok(from_json("\"type\": \"AdamW\", \"params\": {\"lr\": 3e-4, \"betas\": [0.8, 0.95], "
                  "\"eps\": 1e-6, \"weight_decay\": 0.2, \"torch_adam\": true}",
                  &machine->arena, &o));
-    assert_ptr_equal(o.type, shoali_optimizer_all()[1]);
     assert_string_equal(o.type->name, "adamw");
     assert_true(o.lr == 3e-4 && o.beta[0] == 0.8 && o.beta[1] == 0.95 && o.weight_decay == 0.2);
     assert_true(o.params.adam.eps == 1e-6 && o.params.adam.bias_correction);
@@ -451,6 +464,60 @@ static void test_config(void **state)
     assert_null(o.type);
 }
 
+/* What `params` says reaches the optimizer, of every type, at the limits of what is taken. */
+static void test_config_of_types(void **state)
+{
+    struct machine *machine = *state;
+    static const struct {
+        const char *body;
+        double lr, weight_decay, beta[2];
+        int32_t states;
+    } cases[] = {
+        {"\"adam\", \"params\": {\"betas\": [0, 0], \"weight_decay\": 0.5}", 1e-3, 0.5, {0, 0}, 2},
+        {"\"lamb\", \"params\": {\"lr\": 2, \"betas\": [0, 0.5], \"weight_decay\": 0.5}",
+         2,
+         0.5,
+         {0, 0.5},
+         2},
+        {"\"lamb\", \"params\": {\"min_coeff\": 10, \"max_coeff\": 10}", 1e-3, 0, {0.9, 0.999}, 2},
+        {"\"adafactor\"", 1e-2, 0, {0, 0}, 2},
+        {"\"adafactor\", \"params\": {\"lr\": 2, \"weight_decay\": 0.5, \"d\": 0.25}",
+         2,
+         0.5,
+         {0, 0},
+         2},
+        {"\"sgd\", \"params\": {\"lr\": 2, \"weight_decay\": 0.5}", 2, 0.5, {0, 0}, 0},
+        {"\"sgd\", \"params\": {\"lr\": 2, \"momentum\": 0.5, \"nesterov\": true}",
+         2,
+         0,
+         {0.5, 0},
+         1},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        struct shoali_optimizer o;
+        char body[200];
+        memset(&o, -1, sizeof o);
+        snprintf(body, sizeof body, "\"type\": %s", cases[k].body);
+        ok(from_json(body, &machine->arena, &o));
+        if (o.lr != cases[k].lr || o.weight_decay != cases[k].weight_decay ||
+            o.beta[0] != cases[k].beta[0] || o.beta[1] != cases[k].beta[1] ||
+            o.state_count != cases[k].states)
+            fail_msg("%s: lr %g, decay %g, betas %g %g, %d states", body, o.lr, o.weight_decay,
+                     o.beta[0], o.beta[1], (int)o.state_count);
+    }
+}
+
+static void test_names_of_states(void **state)
+{
+    static const char *const names[] = {"exp_avg", "exp_avg_sq", "momentum_buffer",
+                                        "exp_avg_sq_row", "exp_avg_sq_col"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        assert_true(shoali_optimizer_is_state(names[i]));
+    assert_false(shoali_optimizer_is_state("master"));
+    assert_false(shoali_optimizer_is_state("exp_av"));
+}
+
 static void test_config_refusals(void **state)
 {
     struct machine *machine = *state;
@@ -459,15 +526,23 @@ static void test_config_refusals(void **state)
         shoal_status status;
         const char *word;
     } cases[] = {
-        {"\"type\": \"adamv\"", SHOAL_ECONFIG, "adamw"},
+        {"\"type\": \"adafacter\"", SHOAL_ECONFIG, "the nearest name is `adafactor`; use adamw"},
         {"\"type\": \"Lion\"", SHOAL_EUNSUPPORTED, "known but not supported yet"},
         {"\"type\": \"Lamb\", \"params\": {\"min_coeff\": 11}", SHOAL_ECONFIG,
          "11 is above max_coeff, which is 10"},
         {"\"type\": \"lamb\", \"params\": {\"betas\": [0.9, 1]}", SHOAL_ECONFIG, "[0, 1)"},
-        {"\"type\": \"lamb\", \"params\": {\"max_grad_norm\": 1}", SHOAL_ECONFIG,
-         "gradient_clipping"},
+        {"\"type\": \"lamb\", \"params\": {\"max_grad_norm\": -1}", SHOAL_ECONFIG, "max_grad_norm"},
         {"\"type\": \"Adafactor\", \"params\": {\"eps\": [1e-7]}", SHOAL_ECONFIG, "give two"},
         {"\"type\": \"Adafactor\", \"params\": {\"d\": 0}", SHOAL_ECONFIG, "d: 0 is not above 0"},
+        {"\"type\": \"Adafactor\", \"params\": {\"eps\": [0, 1]}", SHOAL_ECONFIG,
+         "eps: 0 is not a number above 0"},
+        {"\"type\": \"Adafactor\", \"params\": {\"eps\": [1, 0]}", SHOAL_ECONFIG,
+         "eps: 0 is not a number above 0"},
+        {"\"type\": \"adam\", \"params\": {\"betas\": [-0.1, 0.9]}", SHOAL_ECONFIG,
+         "betas: -0.1 is outside [0, 1)"},
+        {"\"type\": \"sgd\", \"params\": {\"momentum\": 0.9, \"dampening\": 0.1, \"nesterov\": "
+         "true}",
+         SHOAL_ECONFIG, "nesterov: needs momentum > 0 and dampening 0"},
         {"\"type\": \"Adafactor\", \"params\": {\"betas\": [0.9, 0.99]}", SHOAL_ECONFIG, "betas"},
         {"\"type\": \"OneBitAdam\"", SHOAL_EUNSUPPORTED, ":2: optimizer.type: "},
         {"\"type\": \"RMSprop\"", SHOAL_EUNSUPPORTED, "RMSprop"},
@@ -476,8 +551,8 @@ static void test_config_refusals(void **state)
         {"\"type\": \"adam\", \"params\": {\"betas\": [0.9, 1]}", SHOAL_ECONFIG, "[0, 1)"},
         {"\"type\": \"adam\", \"params\": {\"lr\": -1}", SHOAL_ECONFIG, "lr"},
         {"\"type\": \"adam\", \"params\": {\"amsgrad\": true}", SHOAL_EUNSUPPORTED, "amsgrad"},
-        {"\"type\": \"adam\", \"params\": {\"max_grad_norm\": 1.0}", SHOAL_ECONFIG,
-         "gradient_clipping"},
+        {"\"type\": \"adam\", \"params\": {\"max_grad_norm\": -1.0}", SHOAL_ECONFIG,
+         "max_grad_norm"},
         {"\"type\": \"sgd\", \"params\": {\"nesterov\": true}", SHOAL_ECONFIG, "momentum"},
         {"\"type\": \"sgd\", \"params\": {\"betas\": [0.9, 0.99]}", SHOAL_ECONFIG, "betas"},
     };
@@ -500,6 +575,8 @@ int main(void)
         cmocka_unit_test(test_cycled_momentum),
         cmocka_unit_test(test_step_refusals),
         cmocka_unit_test(test_config),
+        cmocka_unit_test(test_config_of_types),
+        cmocka_unit_test(test_names_of_states),
         cmocka_unit_test(test_config_refusals),
     };
     return cmocka_run_group_tests(tests, make_machine, drop_machine);

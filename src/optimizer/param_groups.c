@@ -7,59 +7,28 @@
 
 #include "optimizer/types.h"
 
-#define AT(member) offsetof(struct shoali_param_group_config, member)
+#define OPTION(key, type, member, ...) \
+    SHOALI_OPTION(struct shoali_param_group_config, key, type, member, __VA_ARGS__)
 static const struct shoali_option group_rows[] = {
-    {.key = "params",
-     .type = SHOALI_STRINGS,
-     .offset = AT(params),
-     .flags = SHOALI_OPTION_REQUIRED,
-     .help = "Names of parameters, or patterns such as *.bias and transformer.h.[01].*"},
-    {.key = "lr",
-     .type = SHOALI_FLOAT,
-     .offset = AT(lr),
-     .flags = SHOALI_OPTION_NO_DEFAULT,
-     .max = SHOALI_OPTIMIZER_LARGE,
-     .help = "Instead of params.lr; a schedule changes both in the same proportion."},
-    {.key = "lr_mult",
-     .type = SHOALI_FLOAT,
-     .offset = AT(lr_mult),
-     .default_number = 1,
-     .max = SHOALI_OPTIMIZER_LARGE,
-     .help = "Multiplies the learning rate."},
-    {.key = "weight_decay",
-     .type = SHOALI_FLOAT,
-     .offset = AT(weight_decay),
-     .flags = SHOALI_OPTION_NO_DEFAULT,
-     .max = SHOALI_OPTIMIZER_LARGE,
-     .help = "Instead of params.weight_decay."},
-    {.key = "betas",
-     .type = SHOALI_FLOATS,
-     .offset = AT(betas),
-     .help = "Adam, AdamW and Lamb: instead of params.betas."},
-    {.key = "eps",
-     .type = SHOALI_FLOAT,
-     .offset = AT(eps),
-     .flags = SHOALI_OPTION_NO_DEFAULT,
-     .max = SHOALI_OPTIMIZER_LARGE,
-     .help = "Adam, AdamW and Lamb: instead of params.eps."},
-    {.key = "momentum",
-     .type = SHOALI_FLOAT,
-     .offset = AT(momentum),
-     .flags = SHOALI_OPTION_NO_DEFAULT,
-     .max = SHOALI_OPTIMIZER_LARGE,
-     .help = "SGD: instead of params.momentum; both are 0 or none."},
-    {.key = "dampening",
-     .type = SHOALI_FLOAT,
-     .offset = AT(dampening),
-     .flags = SHOALI_OPTION_NO_DEFAULT,
-     .min = -SHOALI_OPTIMIZER_LARGE,
-     .max = SHOALI_OPTIMIZER_LARGE,
-     .help = "SGD: instead of params.dampening."},
-    {.key = "nesterov",
-     .type = SHOALI_BOOL,
-     .offset = AT(nesterov),
-     .flags = SHOALI_OPTION_NO_DEFAULT,
-     .help = "SGD: instead of params.nesterov."},
+    OPTION("params", STRINGS, params, .flags = SHOALI_OPTION_REQUIRED,
+           .help = "Names of parameters, or patterns such as *.bias and transformer.h.[01].*"),
+    OPTION("lr", FLOAT, lr, .flags = SHOALI_OPTION_NO_DEFAULT, .max = SHOALI_OPTIMIZER_LARGE,
+           .help = "Instead of params.lr; a schedule changes both in the same proportion."),
+    OPTION("lr_mult", FLOAT, lr_mult, .default_number = 1, .max = SHOALI_OPTIMIZER_LARGE,
+           .help = "Multiplies the learning rate."),
+    OPTION("weight_decay", FLOAT, weight_decay, .flags = SHOALI_OPTION_NO_DEFAULT,
+           .max = SHOALI_OPTIMIZER_LARGE, .help = "Instead of params.weight_decay."),
+    OPTION("betas", FLOATS, betas, .help = "Adam, AdamW and Lamb: instead of params.betas."),
+    OPTION("eps", FLOAT, eps, .flags = SHOALI_OPTION_NO_DEFAULT, .max = SHOALI_OPTIMIZER_LARGE,
+           .help = "Adam, AdamW and Lamb: instead of params.eps."),
+    OPTION("momentum", FLOAT, momentum, .flags = SHOALI_OPTION_NO_DEFAULT,
+           .max = SHOALI_OPTIMIZER_LARGE,
+           .help = "SGD: instead of params.momentum; 0 in both or in neither."),
+    OPTION("dampening", FLOAT, dampening, .flags = SHOALI_OPTION_NO_DEFAULT,
+           .min = -SHOALI_OPTIMIZER_LARGE, .max = SHOALI_OPTIMIZER_LARGE,
+           .help = "SGD: instead of params.dampening."),
+    OPTION("nesterov", BOOL, nesterov, .flags = SHOALI_OPTION_NO_DEFAULT,
+           .help = "SGD: instead of params.nesterov."),
 };
 const struct shoali_section shoali_param_group_section = {
     .name = "param_groups",
@@ -168,8 +137,8 @@ static shoal_status configure_group(const struct shoali_param_group_config *grou
     if (foreign)
         return SHOAL_FAIL(SHOAL_ECONFIG,
                           find_row(optimizer->type->params, foreign)
-                              ? "%s: %s has the same for all groups, that of optimizer.params"
-                              : "%s: is no parameter of %s",
+                              ? "%s: %s takes the value of optimizer.params for all groups"
+                              : "%s: is not a parameter of %s",
                           foreign, optimizer->type->name);
     optimizer->type->take_group(optimizer, group);
     if (optimizer->type->params->validate)

@@ -1,13 +1,11 @@
 /* Which parameter gets which values: patterns, the words of the configuration, and refusals. */
+#include "base/fault.h"
+#include "base/test_cmocka.h"
 #include "optimizer/param_groups.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const struct shoali_param_about params[] = {
     {"wte.weight", 2, 124318, false, false, 1}, {"h.0.ln.weight", 1, 8, false, false, 1},
@@ -26,7 +24,7 @@ struct made {
     struct shoali_param_groups groups;
 };
 
-static shoal_status make(struct made *made, const char *body)
+static shoal_status make_of(struct made *made, const char *body, int32_t count)
 {
     shoal_status status;
     char text[1024];
@@ -46,10 +44,15 @@ static shoal_status make(struct made *made, const char *body)
               done);
     SHOAL_TRY(status,
               shoali_param_groups_make(&made->config, made->document, "optimizer", &made->base,
-                                       params, COUNT, &made->arena, &made->groups),
+                                       params, count, &made->arena, &made->groups),
               done);
 done:
     return status;
+}
+
+static shoal_status make(struct made *made, const char *body)
+{
+    return make_of(made, body, COUNT);
 }
 
 static void drop(struct made *made)
@@ -146,6 +149,48 @@ static void test_groups(void **state)
     drop(&made);
 }
 
+/* Every key that a group may have, of every type: the group has the group's value, the others have
+ * that of `params`. */
+static void test_every_key(void **state)
+{
+    static const char *const types[] = {"adam", "adamw", "lamb", "sgd", "adafactor"};
+    static const struct {
+        const char *key, *group, *all;
+        uint32_t types; /* bits */
+    } cases[] = {
+        {"lr", "0.25", "0.5", 31},      {"weight_decay", "0.25", "0.5", 31},
+        {"eps", "0.25", "0.5", 7},      {"betas", "[0.25,0.75]", "[0.5,0.75]", 7},
+        {"momentum", "0.25", "0.5", 8}, {"dampening", "0.25", "0.5", 8},
+    };
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
+        for (uint32_t t = 0; t < sizeof types / sizeof types[0]; t++) {
+            struct made made;
+            char body[400];
+            const char *key = cases[c].key;
+            if (!(cases[c].types >> t & 1))
+                continue;
+            snprintf(body, sizeof body,
+                     "\"type\": \"%s\", \"params\": {\"%s\": %s}, \"param_groups\": [{\"params\": "
+                     "[\"wte.*\"], \"%s\": %s}]",
+                     types[t], key, cases[c].all, key, cases[c].group);
+            if (make(&made, body) != SHOAL_OK)
+                fail_msg("%s: %s", body, shoal_error_message());
+            for (int32_t p = 0; p <= FC; p += FC) {
+                const struct shoali_param_rule *rule = &made.groups.rule[p];
+                const struct shoali_optimizer *o = rule->optimizer;
+                const double got = c == 0   ? rule->lr_multiplier * (p == FC ? 1 : 0.5)
+                                   : c == 1 ? o->weight_decay
+                                   : c == 2 ? (t == 2 ? o->params.lamb.eps : o->params.adam.eps)
+                                   : c == 5 ? o->params.sgd.dampening
+                                            : o->beta[0];
+                if (got != (p == WTE ? 0.25 : 0.5))
+                    fail_msg("%s: %g of %s", body, got, params[p].name);
+            }
+            drop(&made);
+        }
+}
+
 static void test_refusals(void **state)
 {
     static const struct {
@@ -164,12 +209,12 @@ static void test_refusals(void **state)
         {ADAMW(", \"param_groups\": [{\"params\": [\"*\"], \"weight_dcay\": 1}]"),
          "nearest key is `weight_decay`"},
         {ADAMW(", \"param_groups\": [{\"params\": [\"*\"], \"momentum\": 1}]"),
-         "momentum: is no parameter of adamw"},
+         "momentum: is not a parameter of adamw"},
         {"\"type\": \"adafactor\", \"param_groups\": [{\"params\": [\"*\"], \"betas\": [0.9, "
          "0.99]}]",
-         "betas: is no parameter of adafactor"},
+         "betas: is not a parameter of adafactor"},
         {"\"type\": \"adafactor\", \"param_groups\": [{\"params\": [\"*\"], \"eps\": 1e-6}]",
-         "eps: adafactor has the same for all groups, that of optimizer.params"},
+         "eps: adafactor takes the value of optimizer.params for all groups"},
         {ADAMW(", \"param_groups\": [{\"params\": [\"*\"], \"betas\": [1, 0]}]"), "[0, 1)"},
         {ADAMW(", \"param_groups\": [{\"params\": [\"*\"]}, {\"params\": [\"wte.*\"]}]"),
          "matches `wte.weight`, which optimizer.param_groups.0 has already"},
@@ -189,13 +234,43 @@ static void test_refusals(void **state)
     }
 }
 
+/* A pattern for a model without parameters. */
+static void test_no_params(void **state)
+{
+    struct made made;
+    (void)state;
+    assert_int_equal(make_of(&made, ADAMW(", \"no_decay\": [\"x\"]"), 0), SHOAL_ECONFIG);
+    assert_non_null(strstr(shoal_error_message(),
+                           "\"x\" matches no parameter of this model; a name looks like `?`"));
+    drop(&made);
+}
+
+/* Each allocation may fail, also those of a refusal. */
+static void test_no_memory(void **state)
+{
+    int failed = 0;
+    (void)state;
+    for (bool again = true; again;) {
+        struct made made;
+        char point[32];
+        snprintf(point, sizeof point, "alloc:%d", failed++);
+        assert_true(shoali_fault_arm(point));
+        const shoal_status status = make(&made, ADAMW(", \"no_decay\": [\"x\"]"));
+        again = shoali_fault_left() < 0; /* it fired */
+        assert_true(shoali_fault_arm(NULL));
+        assert_int_equal(status, again ? SHOAL_ENOMEM : SHOAL_ECONFIG);
+        drop(&made);
+    }
+    assert_true(failed > 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_decay),
-        cmocka_unit_test(test_no_decay),
-        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_all_decay), cmocka_unit_test(test_no_decay),
+        cmocka_unit_test(test_groups),    cmocka_unit_test(test_every_key),
+        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_no_params),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

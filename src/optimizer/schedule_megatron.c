@@ -8,59 +8,29 @@ static const char *const decay_styles[] = {"linear", "constant", "cosine", "inve
                                            "WSD",    NULL};
 static const char *const wsd_styles[] = {"exponential", "linear", "cosine", "minus_sqrt", NULL};
 
-#define AT(member) offsetof(struct shoali_megatron_params, member)
+#define OPTION(key, type, member, ...) \
+    SHOALI_OPTION(struct shoali_megatron_params, key, type, member, __VA_ARGS__)
 static const struct shoali_option megatron_rows[] = {
-    {.key = "lr",
-     .type = SHOALI_FLOAT,
-     .offset = AT(lr),
-     .default_number = SHOALI_SCHEDULE_UNSET,
-     .max = SHOALI_SCHEDULE_LARGE,
-     .help = "Highest learning rate; not given: the optimizer's lr."},
-    {.key = "min_lr",
-     .type = SHOALI_FLOAT,
-     .offset = AT(min_lr),
-     .max = SHOALI_SCHEDULE_LARGE,
-     .help = "Lowest learning rate, kept after the decay."},
-    {.key = "lr_warmup_init",
-     .type = SHOALI_FLOAT,
-     .offset = AT(lr_warmup_init),
-     .max = SHOALI_SCHEDULE_LARGE,
-     .help = "Learning rate at the beginning of the warm-up."},
-    {.key = "lr_warmup_iters",
-     .type = SHOALI_INT,
-     .offset = AT(lr_warmup_iters),
-     .max = SHOALI_SCHEDULE_MAX_STEPS,
-     .unit = "steps",
-     .help = "Length of the warm-up."},
-    {.key = "lr_warmup_fraction",
-     .type = SHOALI_FLOAT,
-     .offset = AT(lr_warmup_fraction),
-     .max = 1,
-     .help = "Length of the warm-up as a part of lr_decay_iters; instead of lr_warmup_iters."},
-    {.key = "lr_decay_iters",
-     .type = SHOALI_INT,
-     .offset = AT(lr_decay_iters),
-     .default_number = SHOALI_SCHEDULE_UNSET,
-     .min = 1,
-     .max = SHOALI_SCHEDULE_MAX_STEPS,
-     .unit = "steps",
-     .help = "Step at which the decay ends."},
-    {.key = "lr_decay_style",
-     .type = SHOALI_ENUM,
-     .offset = AT(lr_decay_style),
-     .choices = decay_styles,
-     .help = "Shape of the decay."},
-    {.key = "lr_wsd_decay_style",
-     .type = SHOALI_ENUM,
-     .offset = AT(lr_wsd_decay_style),
-     .choices = wsd_styles,
-     .help = "Shape of the last part of WSD (warm-up, stable, decay)."},
-    {.key = "lr_wsd_decay_iters",
-     .type = SHOALI_INT,
-     .offset = AT(lr_wsd_decay_iters),
-     .max = SHOALI_SCHEDULE_MAX_STEPS,
-     .unit = "steps",
-     .help = "Length of the last part of WSD."},
+    OPTION("lr", FLOAT, lr, .default_number = SHOALI_SCHEDULE_UNSET, .max = SHOALI_SCHEDULE_LARGE,
+           .help = "Highest learning rate; not given: the optimizer's lr."),
+    OPTION("min_lr", FLOAT, min_lr, .max = SHOALI_SCHEDULE_LARGE,
+           .help = "Lowest learning rate, kept after the decay."),
+    OPTION("lr_warmup_init", FLOAT, lr_warmup_init, .max = SHOALI_SCHEDULE_LARGE,
+           .help = "Learning rate at the beginning of the warm-up."),
+    OPTION("lr_warmup_iters", FLOAT, lr_warmup_iters, .max = SHOALI_SCHEDULE_MAX_STEPS,
+           .unit = "steps", .help = "Length of the warm-up."),
+    OPTION("lr_warmup_fraction", FLOAT, lr_warmup_fraction, .max = 1,
+           .help =
+               "Length of the warm-up as a part of lr_decay_iters; instead of lr_warmup_iters."),
+    OPTION("lr_decay_iters", FLOAT, lr_decay_iters, .default_number = SHOALI_SCHEDULE_UNSET,
+           .min = 1, .max = SHOALI_SCHEDULE_MAX_STEPS, .unit = "steps",
+           .help = "Step at which the decay ends."),
+    OPTION("lr_decay_style", ENUM, lr_decay_style, .choices = decay_styles,
+           .help = "Shape of the decay."),
+    OPTION("lr_wsd_decay_style", ENUM, lr_wsd_decay_style, .choices = wsd_styles,
+           .help = "Shape of the last part of WSD (warm-up, stable, decay)."),
+    OPTION("lr_wsd_decay_iters", FLOAT, lr_wsd_decay_iters, .max = SHOALI_SCHEDULE_MAX_STEPS,
+           .unit = "steps", .help = "Length of the last part of WSD."),
 };
 static const struct shoali_section megatron_section = {
     .name = "params",
@@ -68,16 +38,16 @@ static const struct shoali_section megatron_section = {
     .rows = megatron_rows,
     .row_count = sizeof(megatron_rows) / sizeof(megatron_rows[0]),
     .struct_bytes = sizeof(struct shoali_megatron_params),
-    .given_offset = AT(given),
+    .given_offset = offsetof(struct shoali_megatron_params, given),
 };
 
 /* Part of max - min that is left at num_steps n of the last `length` steps before `end`. */
 static double wsd_left(const struct shoali_megatron_params *params, double n)
 {
-    const double begin = (double)(params->lr_decay_iters - params->lr_wsd_decay_iters);
+    const double begin = params->lr_decay_iters - params->lr_wsd_decay_iters;
     if (n <= begin)
         return 1;
-    double q = (n - begin) / (double)params->lr_wsd_decay_iters;
+    double q = (n - begin) / params->lr_wsd_decay_iters;
     switch ((enum shoali_wsd_style)params->lr_wsd_decay_style) {
     case SHOALI_WSD_LINEAR:
         return 1 - q;
@@ -93,14 +63,14 @@ static double wsd_left(const struct shoali_megatron_params *params, double n)
 
 static double inverse_sqrt_lr(const struct shoali_megatron_params *params, double n)
 {
-    double warmup = fmax((double)params->lr_warmup_iters, 1);
+    double warmup = fmax(params->lr_warmup_iters, 1);
     return fmax(params->min_lr, params->lr * sqrt(warmup) / sqrt(fmax(n, 1)));
 }
 
 static double lr_at(const struct shoali_schedule *schedule, double n)
 {
     const struct shoali_megatron_params *params = &schedule->params.megatron;
-    const double warmup = (double)params->lr_warmup_iters, end = (double)params->lr_decay_iters;
+    const double warmup = params->lr_warmup_iters, end = params->lr_decay_iters;
     if (warmup > 0 && n <= warmup)
         return params->lr_warmup_init + (params->lr - params->lr_warmup_init) * n / warmup;
     if (params->lr_decay_style == SHOALI_DECAY_CONSTANT)
@@ -133,21 +103,20 @@ static shoal_status megatron_configure(struct shoali_schedule *schedule)
     if (params->lr_warmup_fraction > 0 && params->lr_warmup_iters > 0)
         return SHOAL_FAIL(SHOAL_ECONFIG, "give lr_warmup_iters or lr_warmup_fraction, not both");
     if (params->lr_warmup_fraction > 0) {
-        params->lr_warmup_iters =
-            (int64_t)(params->lr_warmup_fraction * (double)params->lr_decay_iters);
+        params->lr_warmup_iters = floor(params->lr_warmup_fraction * params->lr_decay_iters);
         params->lr_warmup_fraction = 0;
     }
     if (!endless && params->lr_warmup_iters >= params->lr_decay_iters)
         return SHOAL_FAIL(SHOAL_ECONFIG,
-                          "the warm-up of %lld steps must end before lr_decay_iters %lld",
-                          (long long)params->lr_warmup_iters, (long long)params->lr_decay_iters);
+                          "the warm-up of %g steps must end before lr_decay_iters %g",
+                          params->lr_warmup_iters, params->lr_decay_iters);
     if (params->min_lr > params->lr)
         return SHOAL_FAIL(SHOAL_ECONFIG, "min_lr %g is above lr %g", params->min_lr, params->lr);
     if (params->lr_decay_style == SHOALI_DECAY_WSD &&
         (params->lr_wsd_decay_iters < 1 || params->lr_wsd_decay_iters > params->lr_decay_iters))
         return SHOAL_FAIL(SHOAL_ECONFIG,
-                          "lr_wsd_decay_iters: WSD needs 1 to lr_decay_iters %lld, got %lld",
-                          (long long)params->lr_decay_iters, (long long)params->lr_wsd_decay_iters);
+                          "lr_wsd_decay_iters: WSD needs 1 to lr_decay_iters %g, got %g",
+                          params->lr_decay_iters, params->lr_wsd_decay_iters);
     return SHOAL_OK;
 }
 

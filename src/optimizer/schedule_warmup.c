@@ -6,6 +6,8 @@
 static const char *const warmup_types[] = {"log", "linear", NULL};
 
 #define AT(member) offsetof(struct shoali_warmup_params, member)
+#define OPTION(key, type, member, ...) \
+    SHOALI_OPTION(struct shoali_warmup_params, key, type, member, __VA_ARGS__)
 #define ROW_MIN_LR                                                                 \
     {                                                                              \
         .key = "warmup_min_lr", .type = SHOALI_FLOAT, .offset = AT(warmup_min_lr), \
@@ -14,7 +16,7 @@ static const char *const warmup_types[] = {"log", "linear", NULL};
 #define ROW_WARMUP_STEPS                                                                     \
     {                                                                                        \
         .key = "warmup_num_steps", .type = SHOALI_INT, .offset = AT(warmup_num_steps),       \
-        .default_number = 1000, .min = 1, .max = SHOALI_SCHEDULE_MAX_STEPS, .unit = "steps", \
+        .default_number = 1000, .min = 0, .max = SHOALI_SCHEDULE_MAX_STEPS, .unit = "steps", \
         .help = "Length of the warm-up; below 2 counts as 2."                                \
     }
 #define ROW_WARMUP_TYPE                                                                     \
@@ -29,44 +31,41 @@ static const char *const warmup_types[] = {"log", "linear", NULL};
         .unit = "steps", .help = "Step at which the decay ends.", .flags = SHOALI_OPTION_REQUIRED \
     }
 
+#define ROW_LAST                                                                            \
+    {                                                                                       \
+        .key = "last_batch_iteration", .type = SHOALI_INT, .default_number = -1, .min = -1, \
+        .max = SHOALI_SCHEDULE_MAX_STEPS, .state = SHOALI_IDLE,                             \
+        .help = "A run continues at the step of its checkpoint."                            \
+    }
+
 static const struct shoali_option warmup_rows[] = {
     ROW_MIN_LR,
-    {.key = "warmup_max_lr",
-     .type = SHOALI_FLOAT,
-     .offset = AT(warmup_max_lr),
-     .default_number = SHOALI_SCHEDULE_UNSET,
-     .max = SHOALI_SCHEDULE_LARGE,
-     .help = "Learning rate after the warm-up; not given: the optimizer's lr."},
+    OPTION("warmup_max_lr", FLOAT, warmup_max_lr, .default_number = SHOALI_SCHEDULE_UNSET,
+           .max = SHOALI_SCHEDULE_LARGE,
+           .help = "Learning rate after the warm-up; not given: the optimizer's lr."),
     ROW_WARMUP_STEPS,
     ROW_WARMUP_TYPE,
+    ROW_LAST,
 };
 static const struct shoali_option decay_rows[] = {
     ROW_TOTAL_STEPS,
     ROW_MIN_LR,
-    {.key = "warmup_max_lr",
-     .type = SHOALI_FLOAT,
-     .offset = AT(warmup_max_lr),
-     .default_number = 1e-3,
-     .max = SHOALI_SCHEDULE_LARGE,
-     .help = "Learning rate after the warm-up."},
+    OPTION("warmup_max_lr", FLOAT, warmup_max_lr, .default_number = 1e-3,
+           .auto_number = SHOALI_SCHEDULE_UNSET, .auto_help = "the optimizer's lr",
+           .max = SHOALI_SCHEDULE_LARGE, .help = "Learning rate after the warm-up."),
     ROW_WARMUP_STEPS,
     ROW_WARMUP_TYPE,
+    ROW_LAST,
 };
 static const struct shoali_option cosine_rows[] = {
     ROW_TOTAL_STEPS,
-    {.key = "warmup_min_ratio",
-     .type = SHOALI_FLOAT,
-     .offset = AT(warmup_min_ratio),
-     .max = 1,
-     .help = "The warm-up begins at this part of the optimizer's lr."},
+    OPTION("warmup_min_ratio", FLOAT, warmup_min_ratio, .max = 1,
+           .help = "The warm-up begins at this part of the optimizer's lr."),
     ROW_WARMUP_STEPS,
-    {.key = "cos_min_ratio",
-     .type = SHOALI_FLOAT,
-     .offset = AT(cos_min_ratio),
-     .default_number = 1e-4,
-     .max = 1,
-     .help = "The decay ends at this part of the optimizer's lr."},
+    OPTION("cos_min_ratio", FLOAT, cos_min_ratio, .default_number = 1e-4, .max = 1,
+           .help = "The decay ends at this part of the optimizer's lr."),
     ROW_WARMUP_TYPE,
+    ROW_LAST,
 };
 
 #define WARMUP_SECTION(table, text)                                                    \
@@ -146,7 +145,7 @@ static shoal_status warmup_configure(struct shoali_schedule *schedule)
 
 static shoal_status total_configure(struct shoali_schedule *schedule)
 {
-    const struct shoali_warmup_params *params = &schedule->params.warmup;
+    struct shoali_warmup_params *params = &schedule->params.warmup;
     if (params->total_num_steps < 1)
         return SHOAL_FAIL(SHOAL_ECONFIG, "%s needs total_num_steps: the number of training steps",
                           schedule->type->name);
@@ -154,7 +153,7 @@ static shoal_status total_configure(struct shoali_schedule *schedule)
         SHOALI_WARN("optimizer", "%s: total_num_steps %lld ends before warmup_num_steps %lld",
                     schedule->type->name, (long long)params->total_num_steps,
                     (long long)params->warmup_num_steps);
-    return SHOAL_OK;
+    return warmup_configure(schedule);
 }
 
 const struct shoali_schedule_type shoali_schedule_warmup = {

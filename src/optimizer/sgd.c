@@ -1,34 +1,21 @@
 /* Stochastic gradient descent with torch.optim.SGD's keys and rule. */
 #include "optimizer/types.h"
 
-#define AT(member) offsetof(struct shoali_sgd_params, member)
+#define OPTION(key, type, member, ...) \
+    SHOALI_OPTION(struct shoali_sgd_params, key, type, member, __VA_ARGS__)
 static const struct shoali_option sgd_rows[] = {
     SHOALI_OPTIMIZER_ROW_LR(shoali_sgd_params),
-    {.key = "momentum",
-     .type = SHOALI_FLOAT,
-     .offset = AT(momentum),
-     .max = SHOALI_OPTIMIZER_LARGE,
-     .help = "0 keeps no momentum buffer."},
-    {.key = "dampening",
-     .type = SHOALI_FLOAT,
-     .offset = AT(dampening),
-     .min = -SHOALI_OPTIMIZER_LARGE,
-     .max = SHOALI_OPTIMIZER_LARGE,
-     .help = "The gradient enters the momentum buffer times 1 - dampening."},
-    {.key = "weight_decay",
-     .type = SHOALI_FLOAT,
-     .offset = AT(weight_decay),
-     .max = SHOALI_OPTIMIZER_LARGE,
-     .help = "L2 penalty: added to the gradient."},
-    {.key = "nesterov",
-     .type = SHOALI_BOOL,
-     .offset = AT(nesterov),
-     .help = "Nesterov momentum; needs momentum > 0 and dampening 0."},
-    {.key = "maximize",
-     .type = SHOALI_BOOL,
-     .offset = AT(maximize),
-     .state = SHOALI_PENDING,
-     .help = "Ascend instead of descend."},
+    OPTION("momentum", FLOAT, momentum, .max = SHOALI_OPTIMIZER_LARGE,
+           .help = "0 keeps no momentum buffer."),
+    OPTION("dampening", FLOAT, dampening, .min = -SHOALI_OPTIMIZER_LARGE,
+           .max = SHOALI_OPTIMIZER_LARGE,
+           .help = "The gradient enters the momentum buffer times 1 - dampening."),
+    OPTION("weight_decay", FLOAT, weight_decay, .max = SHOALI_OPTIMIZER_LARGE,
+           .help = "L2 penalty: added to the gradient."),
+    OPTION("nesterov", BOOL, nesterov,
+           .help = "Nesterov momentum; needs momentum > 0 and dampening 0."),
+    OPTION("maximize", BOOL, maximize, .state = SHOALI_PENDING,
+           .help = "Ascend instead of descend."),
     SHOALI_OPTIMIZER_ROW_MAX_GRAD_NORM(shoali_sgd_params),
 };
 

@@ -2,7 +2,7 @@
 #include "optimizer/test_tensor.h"
 
 enum { STEPS = 5 };
-static const double lr = 0.02;
+static double lr = 0.02;
 static float initial[TENSOR_MAX], gradient[TENSOR_MAX], got[TENSOR_MAX], again[TENSOR_MAX];
 static double want[TENSOR_MAX], moment[2][TENSOR_MAX], update[TENSOR_MAX];
 
@@ -22,21 +22,27 @@ static double norm_of(const double *x, int64_t count)
 /* The step of an optimizer in fp64, with the gradient g. */
 typedef void (*formula_fn)(const struct subject *subject, int64_t t, const float *g);
 
+/* How large parameters and gradients are. */
+struct scales {
+    double param, gradient;
+};
+
 /* Steps with gradients that control multiplies with 1/4; in one piece, then in many, which must
  * give the same bits; every element as the formula has it. Each of the ~12 roundings of a step
  * costs 2^-24 of operands below 8. */
-static void check(struct subject *subject, shoal_shape shape, double scale, formula_fn formula)
+static void check(struct subject *subject, shoal_shape shape, struct scales scales,
+                  formula_fn formula)
 {
     const int64_t count = shoal_shape_count(&shape);
     const double tolerance = STEPS * 12 * 0x1p-24 * 8;
-    tensor_values(initial, count, 0, scale);
+    tensor_values(initial, count, 0, scales.param);
     for (int32_t pieces = 1; pieces <= PIECES_MAX; pieces += 4) {
         memset(moment, 0, sizeof moment);
         for (int64_t i = 0; i < count; i++)
             want[i] = (double)initial[i];
         subject_open(subject, shape, initial);
         for (int64_t t = 1; t <= STEPS; t++) {
-            tensor_values(gradient, count, (uint64_t)t, t == 3 ? 40 : 4);
+            tensor_values(gradient, count, (uint64_t)t, scales.gradient * (t == 3 ? 40 : 4));
             subject_step(subject, lr, t, gradient, 0.25f, pieces);
             for (int64_t i = 0; i < count; i++)
                 gradient[i] *= 0.25f;
@@ -87,7 +93,7 @@ static void test_lamb(void **state)
     for (int variant = 0; variant < 8; variant++)
         for (int s = 0; s < SHAPES; s++) {
             shoali_arena_init(&subject.arena);
-            tensor_ok(shoali_optimizer_default("Lamb", &subject.arena, &subject.optimizer));
+            tensor_ok(optimizer_default("Lamb", &subject.arena, &subject.optimizer));
             struct shoali_lamb_params *params = &subject.optimizer.params.lamb;
             params->bias_correction = variant & 1;
             params->eps_inside_sqrt = (variant & 2) != 0;
@@ -95,7 +101,8 @@ static void test_lamb(void **state)
             params->max_coeff = variant == 3 ? 0.3 : 10;
             shoali_optimizer_configure(&subject.optimizer);
             /* zeros have no norm: the ratio is 1; small ones are below min_coeff */
-            check(&subject, shapes[s], variant == 4 ? 0 : variant == 5 ? 1e-4 : 1, lamb);
+            const double param = variant == 4 ? 0 : variant == 5 ? 1e-4 : 1;
+            check(&subject, shapes[s], (struct scales){param, 1}, lamb);
             shoali_arena_fini(&subject.arena);
         }
 }
@@ -139,19 +146,28 @@ static void adafactor(const struct subject *subject, int64_t t, const float *g)
         want[i] = want[i] * (1 - lr * params->weight_decay) - alpha * update[i];
 }
 
+/* Each floor lies above what it bounds in one variant, and far below in another: parameters below
+ * eps[1] (3); means of squares between eps[0] and eps[1], where one must not be taken for the other
+ * (4); means below eps[0], and their products below its square (5). In the last one the step is
+ * 1/sqrt(t), which is below lr. */
 static void test_adafactor(void **state)
 {
     static struct subject subject;
+    static const struct scales scales[] = {{1, 1},    {1, 1},    {1, 1}, {1e-5, 1},
+                                           {1, 1e-3}, {1, 0.05}, {1, 1}};
     (void)state;
-    for (int variant = 0; variant < 4; variant++)
+    for (int variant = 0; variant < 7; variant++)
         for (int s = 0; s < SHAPES; s++) {
             shoali_arena_init(&subject.arena);
-            tensor_ok(shoali_optimizer_default("Adafactor", &subject.arena, &subject.optimizer));
+            tensor_ok(optimizer_default("Adafactor", &subject.arena, &subject.optimizer));
             struct shoali_adafactor_params *params = &subject.optimizer.params.adafactor;
             params->weight_decay = variant & 1 ? 0.1 : 0;
             params->d = variant == 2 ? 0.5 : 1;
+            params->eps.value[0] = variant == 5 ? 0.1 : params->eps.value[0];
             shoali_optimizer_configure(&subject.optimizer);
-            check(&subject, shapes[s], variant == 3 ? 1e-5 : 1, adafactor);
+            lr = variant == 6 ? 0.8 : 0.02;
+            check(&subject, shapes[s], scales[variant], adafactor);
+            lr = 0.02;
             shoali_arena_fini(&subject.arena);
         }
 }
@@ -184,8 +200,16 @@ static void test_shapes_of_states(void **state)
 static void test_tables(void **state)
 {
     (void)state;
-    for (int i = 0; shoali_optimizer_all()[i]; i++) {
-        const struct shoali_optimizer_type *type = shoali_optimizer_all()[i];
+    const struct shoali_option *params = shoali_optimizer_section.rows;
+    struct shoali_arena arena;
+    struct shoali_variant variant;
+    while (!params->variant)
+        params++;
+    shoali_arena_init(&arena);
+    for (int32_t i = 0; params->variant(i, &variant); i++) {
+        struct shoali_optimizer optimizer;
+        tensor_ok(optimizer_default(variant.name, &arena, &optimizer));
+        const struct shoali_optimizer_type *type = optimizer.type;
         for (int32_t s = 1; s < type->state_count; s++)
             assert_false(type->states[s].kind == SHOALI_STATE_ELEMENT &&
                          type->states[s - 1].kind != SHOALI_STATE_ELEMENT);
@@ -196,6 +220,7 @@ static void test_tables(void **state)
             assert_int_not_equal(type->factor[f], SHOALI_STATE_ELEMENT);
         assert_true(type->configure && type->take_group && type->step);
     }
+    shoali_arena_fini(&arena);
 }
 
 /* A piece outside its tensor is refused, not added to another tensor's sums. */
@@ -204,7 +229,7 @@ static void test_refusals(void **state)
     static struct subject subject;
     (void)state;
     shoali_arena_init(&subject.arena);
-    tensor_ok(shoali_optimizer_default("lamb", &subject.arena, &subject.optimizer));
+    tensor_ok(optimizer_default("lamb", &subject.arena, &subject.optimizer));
     tensor_values(initial, 10, 0, 1);
     subject_open(&subject, shoal_shape_1(10), initial);
     const struct shoali_optimizer_now now = {.exec = &subject.exec, .lr = lr, .t = 1};

@@ -1,19 +1,16 @@
-/* test_tensor - one tensor on a device, and an optimizer's steps on it, cut into pieces that come in
- * any order: what zero does with several ranks. For tests only. */
+/* test_tensor - one tensor on a device, and an optimizer's steps on it, cut into pieces that come
+ * in any order: what zero does with several ranks. For tests only. */
 #ifndef SHOALI_OPTIMIZER_TEST_TENSOR_H
 #define SHOALI_OPTIMIZER_TEST_TENSOR_H
 
+#include "base/test_cmocka.h"
 #include "ops/limbs.h"
-#include "optimizer/optimizer.h"
+#include "optimizer/test_default.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { TENSOR_MAX = 4096, PIECES_MAX = 9 };
 
@@ -65,7 +62,7 @@ static inline void subject_open(struct subject *subject, shoal_shape shape, cons
     tensor_ok(shoali_accelerator_select(NULL, &accelerator));
     tensor_ok(shoali_device_create(accelerator, 0, subject->pool, &subject->device));
     tensor_ok(shoali_stream_create(subject->device, &subject->exec.stream));
-    tensor_ok(shoali_ops_select(NULL, &subject->ops));
+    tensor_ok(shoali_ops_select(NULL, NULL, &subject->ops));
     subject->exec.ops = &subject->ops;
     subject->shape = shape;
     shoali_optimizer_tensor_init(&subject->tensor, &shape);

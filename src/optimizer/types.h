@@ -40,11 +40,11 @@ SHOAL_CHECKED shoal_status shoali_optimizer_check_betas(const struct shoali_floa
         .default_number = 1e-3, .max = SHOALI_OPTIMIZER_LARGE,                    \
         .help = "Learning rate; a scheduler overrides it from the first step."    \
     }
-#define SHOALI_OPTIMIZER_ROW_MAX_GRAD_NORM(params)                              \
-    {                                                                           \
-        .key = "max_grad_norm", .type = SHOALI_FLOAT,                           \
-        .offset = offsetof(struct params, max_grad_norm), .state = SHOALI_DEAD, \
-        .help = "Use the root key gradient_clipping instead."                   \
+#define SHOALI_OPTIMIZER_ROW_MAX_GRAD_NORM(params)                                       \
+    {                                                                                    \
+        .key = "max_grad_norm", .type = SHOALI_FLOAT,                                    \
+        .offset = offsetof(struct params, max_grad_norm), .max = SHOALI_OPTIMIZER_LARGE, \
+        .help = "Counts as gradient_clipping, where that is not given."                  \
     }
 
 #endif

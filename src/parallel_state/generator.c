@@ -51,28 +51,7 @@ shoal_status shoali_order_parse(const char *order, struct shoali_generator *gene
     return SHOAL_OK;
 }
 
-shoal_status shoali_generator_set(struct shoali_generator *generator, const char *order,
-                                  const struct shoali_axis_sizes *sizes)
-{
-    int32_t stride = 1;
-    shoal_axes named = 0;
-    for (int32_t i = 0; i < generator->count; i++) {
-        generator->size[i] = *shoali_axis_size(sizes, generator->axis[i]);
-        generator->stride[i] = stride;
-        stride *= generator->size[i];
-        named |= generator->axis[i];
-    }
-    for (size_t i = 0; i < SHOALI_AXES; i++) {
-        const int32_t size = *shoali_axis_size(sizes, axes[i].axis);
-        if (size != 1 && !(named & axes[i].axis))
-            return SHOAL_FAIL(SHOAL_EINVAL,
-                              "%s has %d ranks, but the order \"%s\" does not name it; add it",
-                              axes[i].name, (int)size, order);
-    }
-    return SHOAL_OK;
-}
-
-const int32_t *shoali_axis_size(const struct shoali_axis_sizes *sizes, shoal_axes axis)
+static const int32_t *axis_size(const struct shoali_axis_sizes *sizes, shoal_axes axis)
 {
     switch (axis) {
     case SHOAL_AXIS_TP:
@@ -86,6 +65,27 @@ const int32_t *shoali_axis_size(const struct shoali_axis_sizes *sizes, shoal_axe
     default:
         return &sizes->pp;
     }
+}
+
+shoal_status shoali_generator_set(struct shoali_generator *generator, const char *order,
+                                  const struct shoali_axis_sizes *sizes)
+{
+    int32_t stride = 1;
+    shoal_axes named = 0;
+    for (int32_t i = 0; i < generator->count; i++) {
+        generator->size[i] = *axis_size(sizes, generator->axis[i]);
+        generator->stride[i] = stride;
+        stride *= generator->size[i];
+        named |= generator->axis[i];
+    }
+    for (size_t i = 0; i < SHOALI_AXES; i++) {
+        const int32_t size = *axis_size(sizes, axes[i].axis);
+        if (size != 1 && !(named & axes[i].axis))
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "%s has %d ranks, but the order \"%s\" does not name it; add it",
+                              axes[i].name, (int)size, order);
+    }
+    return SHOAL_OK;
 }
 
 /* ---- numbers -------------------------------------------------------------------------------- */

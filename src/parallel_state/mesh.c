@@ -141,13 +141,13 @@ done:
     return status;
 }
 
-shoal_status shoal_mesh_create_sized(const shoal_mesh_args *args, size_t args_size,
-                                     shoal_mesh **mesh)
+shoal_status shoal_mesh_create(const shoal_mesh_args *args, shoal_mesh **mesh)
 {
     shoal_status status;
     shoal_mesh_args own = {0};
     *mesh = NULL;
-    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_mesh_args, order, args, args_size, &own), done);
+    if (args)
+        own = *args;
     SHOAL_TRY(status, make_mesh(&own, mesh), done);
 done:
     return status;

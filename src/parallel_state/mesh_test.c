@@ -1,16 +1,12 @@
 /* Groups of a mesh: Megatron's worked tables, what holds for every mesh of up to 64 ranks, and
  * communicators over ranks that are threads. */
+#include "base/test_cmocka.h"
 #include "parallel_state/parallel_state.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* ---- worked tables -------------------------------------------------------------------------- */
 

@@ -46,7 +46,6 @@ const char *shoali_axis_name(shoal_axes axis);
 struct shoali_axis_sizes {
     int32_t tp, cp, ep, dp, pp;
 };
-const int32_t *shoali_axis_size(const struct shoali_axis_sizes *sizes, shoal_axes axis);
 /* Reads an order string into a generator's axes. SHOAL_EINVAL: an unknown or repeated axis. */
 SHOAL_CHECKED shoal_status shoali_order_parse(const char *order,
                                               struct shoali_generator *generator);

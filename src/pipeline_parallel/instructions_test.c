@@ -1,15 +1,11 @@
 /* Orders, timelines and lists of instructions, checked without running them. */
 #include "base/str.h"
+#include "base/test_cmocka.h"
 #include "pipeline_parallel/pipeline_parallel.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { STAGES = 8, CHUNKS = 4, MICROS = 24 };
 
@@ -395,8 +391,8 @@ static void test_durations(void **state)
     assert_true(line.ideal == 18);
 }
 
-/* Transfers are beside the computations: in a full 1f1b of two stages the last one, whose slot is free
- * when a micro-batch's backward is over, waits for the next one's activation alone. */
+/* Transfers are beside the computations: in a full 1f1b of two stages the last one, whose slot is
+ * free when a micro-batch's backward is over, waits for the next one's activation alone. */
 static void test_transfers_beside_computations(void **state)
 {
     const double forward[] = {2, 2}, half[] = {2, 2};
@@ -436,7 +432,8 @@ static int32_t holder_of(const struct pace *pace, int32_t index, bool slot)
     return -1;
 }
 
-/* When nothing on this side stands in the way of the lane's next transfer; below 0: something does. */
+/* When nothing on this side stands in the way of the lane's next transfer; below 0: something
+ * does. */
 static double open_at(const struct pace *pace, bool receives)
 {
     double time = pace->lane_free[receives];

@@ -1,13 +1,14 @@
 /* layout.c - a cut as a text, "Et*3|(tt|)*2tL". */
-#include "pipeline_parallel/cut.h"
+#include "pipeline_parallel/partition.h"
 
-#include <ctype.h>
+#include "base/plain.h"
+
 #include <string.h>
 
 enum { REPEATS_MAX = 1000000, DEPTH_MAX = 16, PARTS_MAX = 1 << 20 };
 
 struct reader {
-    const struct shoali_cut_args *args;
+    const struct shoali_partition_args *args;
     const char *at;
     int32_t *counts; /* of each virtual stage, all symbols; NULL: only stages are counted */
     int32_t stage;   /* now */
@@ -22,7 +23,7 @@ static shoal_status fail_at(const struct reader *reader, const char *at, const c
 
 static void skip(struct reader *reader)
 {
-    while (isspace((unsigned char)*reader->at) || *reader->at == ',')
+    while (shoali_ascii_space(*reader->at) || *reader->at == ',')
         reader->at++;
 }
 
@@ -37,10 +38,10 @@ static shoal_status read_repeats(struct reader *reader, int32_t *repeats)
     reader->at++;
     skip(reader);
     const char *begin = reader->at;
-    while (isdigit((unsigned char)*reader->at) && number <= REPEATS_MAX)
+    while (shoali_ascii_digit(*reader->at) && number <= REPEATS_MAX)
         number = 10 * number + (*reader->at++ - '0');
     if (number < 1 || number > REPEATS_MAX)
-        return fail_at(reader, begin, "wants a number from 1 to 1000000 behind *");
+        return fail_at(reader, begin, "needs a number from 1 to 1000000 after *");
     *repeats = (int32_t)number;
     return SHOAL_OK;
 }
@@ -59,13 +60,14 @@ static shoal_status put(struct reader *reader, const char *at, int32_t repeats)
         return SHOAL_OK;
     }
     if (*at == 'm')
-        return fail_at(reader, at, "has a multi-token prediction layer, which this model has not,");
+        return fail_at(reader, at,
+                       "has a multi-token prediction layer, which this model does not have,");
     if (*at == 'E' && (begun || repeats > 1 || reader->decoders || ended))
         return fail_at(reader, at, "has another embedding");
     if (*at != 'E' && !begun)
         return fail_at(reader, at, "does not begin with the embedding E");
     if (ended)
-        return fail_at(reader, at, "goes on behind the head L");
+        return fail_at(reader, at, "continues after the head L");
     if (*at == 'L' && repeats > 1)
         return fail_at(reader, at, "has another head");
     reader->embeddings += *at == 'E';
@@ -110,9 +112,9 @@ done:
     return status;
 }
 
-shoal_status shoali_cut_layout_parts(const char *text, int32_t layer_count, int32_t *parts)
+shoal_status shoali_partition_layout_parts(const char *text, int32_t layer_count, int32_t *parts)
 {
-    const struct shoali_cut_args args = {
+    const struct shoali_partition_args args = {
         .stages = PARTS_MAX, .chunks = 1, .layer_count = layer_count, .text = text};
     struct reader reader = {.args = &args, .at = text};
     const shoal_status status = read_items(&reader, 0);
@@ -120,7 +122,7 @@ shoal_status shoali_cut_layout_parts(const char *text, int32_t layer_count, int3
     return status;
 }
 
-shoal_status shoali_cut_layout(const struct shoali_cut_args *args, int32_t *counts)
+shoal_status shoali_partition_layout(const struct shoali_partition_args *args, int32_t *counts)
 {
     shoal_status status;
     const int32_t parts = args->stages * args->chunks, decoders = args->layer_count - 2;

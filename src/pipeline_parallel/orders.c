@@ -40,8 +40,8 @@ static shoal_status check_group(const struct shoali_pipeline_args *args)
     if (args->group < args->stages)
         return SHOAL_FAIL(
             SHOAL_EINVAL,
-            "%d micro-batches of a chunk in turn are fewer than %d pipeline stages: a "
-            "stage would wait for what it has not given away; give at least %d",
+            "%d micro-batches of a chunk in turn are fewer than %d pipeline stages: a stage would "
+            "wait for a micro-batch that it has not sent; give at least %d",
             args->group, args->stages, args->stages);
     if (args->group > args->micro_batches || (rest != 0 && rest < args->stages))
         return SHOAL_FAIL(

@@ -17,7 +17,7 @@
  *   walk.c          and the bubble of plans, and by unit durations the lists below
  *   draw.c          a timeline as a picture
  *   instructions.c  a stage's list: its computations, and between them loads, sends and receives
- *   cut.c layout.c  which layers belong to which virtual stage
+ *   partition.c     which layers belong to which virtual stage; layout.c  ... as a text says
  *
  * SCHEDULES, F: forward, B: backward, of every chunk in the order of micro-batches (so gradients
  * are added up in the order of one rank)
@@ -35,8 +35,8 @@
  * time at which its consumer begins in the timeline of unit durations (F 1, B 2), and both ends
  * have it before what they compute from that time on. All transfers are so in one order on all
  * ranks, which is why no list deadlocks, even where a send ends with its receive only.
- * Where transfers are beside the computations (engine/stages.h, TRANSFERS), a list is the order of each
- * kind. A timeline of given durations knows both ways (walk.c).
+ * Where transfers are beside the computations (engine/step/stages.h, TRANSFERS), a list is the
+ * order of each kind. A timeline of given durations knows both ways (walk.c).
  */
 #ifndef SHOALI_PIPELINE_PARALLEL_H
 #define SHOALI_PIPELINE_PARALLEL_H
@@ -98,9 +98,10 @@ struct shoali_timeline {
     double makespan;       /* of the step: the last end */
     double ideal;          /* of a stage without gaps: the longest sum of durations */
 };
-/* Every computation begins when its stage is free and its input is there; with durations as the lists are
- * carried out: transfers wait for each other, for slots and for buffers, or for the stages. SHOAL_EINTERNAL when orders wait for each other.
- * O(all computations), and of each time the square of the stages that begin then. */
+/* Every computation begins when its stage is free and its input is there; with durations as the
+ * lists are carried out: transfers wait for each other, for slots and for buffers, or for the
+ * stages. SHOAL_EINTERNAL when orders wait for each other. O(all computations), and of each time
+ * the square of the stages that begin then. */
 SHOAL_CHECKED shoal_status shoali_timeline_make(const struct shoali_orders *orders,
                                                 const struct shoali_durations *durations,
                                                 struct shoali_arena *arena,

@@ -104,7 +104,8 @@ static int32_t advance(const struct shoali_orders *orders, int32_t stage, struct
     return progress->at[stage] - before;
 }
 
-shoal_status shoali_timeline_allocate(const struct shoali_orders *orders,
+/* begin and end of every computation; not filled in. */
+static shoal_status allocate_timeline(const struct shoali_orders *orders,
                                       struct shoali_arena *arena, struct shoali_timeline *timeline)
 {
     const size_t stages = (size_t)orders->args.stages;
@@ -156,11 +157,11 @@ static shoal_status make_units(const struct shoali_orders *orders, struct shoali
         for (int32_t s = 0; s < stages; s++)
             did += advance(orders, s, &progress, timeline);
         if (did == 0)
-            return SHOAL_FAIL(SHOAL_EINTERNAL,
-                              "the schedule %s of %d stages, %d chunks and %d micro-batches waits "
-                              "for itself",
-                              shoali_pipeline_schedule_name(orders->args.schedule), stages,
-                              orders->args.chunks, orders->args.micro_batches);
+            return SHOAL_FAIL(
+                SHOAL_EINTERNAL,
+                "the schedule %s of %d stages, %d chunks and %d micro-batches deadlocks",
+                shoali_pipeline_schedule_name(orders->args.schedule), stages, orders->args.chunks,
+                orders->args.micro_batches);
     }
 done:
     return status;
@@ -172,7 +173,7 @@ shoal_status shoali_timeline_make(const struct shoali_orders *orders,
 {
     shoal_status status;
     *timeline = (struct shoali_timeline){0};
-    SHOAL_TRY(status, shoali_timeline_allocate(orders, arena, timeline), done);
+    SHOAL_TRY(status, allocate_timeline(orders, arena, timeline), done);
     if (durations)
         SHOAL_TRY(status, shoali_timeline_walk(orders, durations, arena, timeline), done);
     else

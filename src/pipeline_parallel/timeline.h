@@ -4,10 +4,6 @@
 
 #include "pipeline_parallel/pipeline_parallel.h"
 
-/* begin and end of every computation; not filled in. */
-SHOAL_CHECKED shoal_status shoali_timeline_allocate(const struct shoali_orders *orders,
-                                                    struct shoali_arena *arena,
-                                                    struct shoali_timeline *timeline);
 /* walk.c: fills them in with durations. */
 SHOAL_CHECKED shoal_status shoali_timeline_walk(const struct shoali_orders *orders,
                                                 const struct shoali_durations *durations,

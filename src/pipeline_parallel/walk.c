@@ -1,11 +1,12 @@
 /* walk.c - a timeline of given durations: the lists, walked by all stages at once.
  *
  * The order is that of the lists: time by time of the units, transfers before computations. A stage
- * has three clocks, of its computations, its sends and its receives, each of which happen one after the
- * other. A transfer begins when the sender's sends and the receiver's receives before it are over, what it
- * carries has been computed, and the receiver's slot is free; a computation when its input is there and its
- * buffer, if it leaves something, has been sent. Where transfers are not beside computations, both stages
- * are at one when they are done with all that their lists have before it. */
+ * has three clocks, of its computations, its sends and its receives, each of which happen one after
+ * the other. A transfer begins when the sender's sends and the receiver's receives before it are
+ * over, what it carries has been computed, and the receiver's slot is free; a computation when its
+ * input is there and its buffer, if it leaves something, has been sent. Where transfers are not
+ * beside computations, both stages are at one when they are done with all that their lists have
+ * before it. */
 #include "pipeline_parallel/timeline.h"
 
 /* Numbers of slots or buffers of one stage, the lowest free one first, and when each was given

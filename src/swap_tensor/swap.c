@@ -94,7 +94,8 @@ void shoali_swap_destroy(struct shoali_swap *swap)
     shoali_free(swap);
 }
 
-int32_t shoali_swap_chunk_of(const struct shoali_swap *swap, int64_t element)
+/* The chunk that holds an element. */
+static int32_t chunk_of(const struct shoali_swap *swap, int64_t element)
 {
     int32_t low = 0;
     for (int32_t high = swap->args.chunk_count; low < high;) {
@@ -125,7 +126,7 @@ shoal_status shoali_swap_read(struct shoali_swap *swap, int32_t row, int64_t fir
     int64_t run = 0;
     for (int64_t at = first; at < first + count && !swap->args.meta; at += run) {
         void *address[SHOALI_SWAP_MAX_ROWS];
-        const int32_t chunk = shoali_swap_chunk_of(swap, at);
+        const int32_t chunk = chunk_of(swap, at);
         run = run_in_chunk(swap, chunk, at, first + count - at);
         SHOAL_TRY(status, shoali_swap_get(swap, chunk, SHOALI_SWAP_ROW(row), address), done);
         memcpy((char *)out + (size_t)(at - first) * item,
@@ -166,7 +167,7 @@ shoal_status shoali_swap_write(struct shoali_swap *swap, int32_t row, int64_t fi
     const size_t item = swap->args.item_bytes;
     int64_t run = 0;
     for (int64_t at = first; at < first + count && !swap->args.meta; at += run) {
-        const int32_t chunk = shoali_swap_chunk_of(swap, at);
+        const int32_t chunk = chunk_of(swap, at);
         run = run_in_chunk(swap, chunk, at, first + count - at);
         SHOAL_TRY(status,
                   write_run(swap, row, chunk, at, (const char *)in + (size_t)(at - first) * item,

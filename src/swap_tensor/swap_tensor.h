@@ -91,9 +91,6 @@ SHOAL_CHECKED shoal_status shoali_swap_read(struct shoali_swap *swap, int32_t ro
 SHOAL_CHECKED shoal_status shoali_swap_write(struct shoali_swap *swap, int32_t row, int64_t first,
                                              int64_t count, const void *in);
 
-/* The chunk that holds an element. */
-int32_t shoali_swap_chunk_of(const struct shoali_swap *swap, int64_t element);
-
 /* host_bytes: resident rows and buffers; file_bytes: the file's size; the others since creation. */
 struct shoali_swap_counters {
     int64_t host_bytes, file_bytes, read_bytes, written_bytes, read_count, written_count;

@@ -12,26 +12,6 @@ struct shoali_block shoali_block_whole(const shoal_shape *shape)
     return block;
 }
 
-shoal_status shoali_block_make(const shoal_shape *shape, const shoal_shape *global,
-                               const int64_t *offset, struct shoali_block *block)
-{
-    char local[128], whole[128];
-    *block = (struct shoali_block){.ndim = shape->ndim};
-    bool inside = shape->ndim == global->ndim;
-    for (int32_t d = 0; inside && d < shape->ndim; d++) {
-        block->count[d] = shape->dim[d];
-        block->global[d] = global->dim[d];
-        block->offset[d] = offset != NULL ? offset[d] : 0;
-        inside = block->offset[d] >= 0 && block->offset[d] <= global->dim[d] - shape->dim[d];
-    }
-    if (!inside)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "a block of shape %s does not lie inside the whole %s at the given "
-                          "offset; check the split",
-                          shoali_shape_format(shape, local), shoali_shape_format(global, whole));
-    return SHOAL_OK;
-}
-
 bool shoali_block_equal(const struct shoali_block *a, const struct shoali_block *b)
 {
     const size_t bytes = (size_t)(a->ndim > 0 ? a->ndim : 0) * sizeof(int64_t);

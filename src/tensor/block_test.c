@@ -1,12 +1,9 @@
 /* Blocks against a model that keeps the global index of every element. */
-#include "tensor/tensor.h"
+#include "base/test_cmocka.h"
+#include "tensor/test_block.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { MOST = 4096 };
 
@@ -73,7 +70,6 @@ static shoal_shape random_shape(struct random *random)
 
 static struct shoali_block random_block(struct random *random, shoal_shape *shape)
 {
-    struct shoali_block block;
     shoal_shape global;
     int64_t offset[SHOAL_MAX_DIMS];
     *shape = random_shape(random);
@@ -89,8 +85,7 @@ static struct shoali_block random_block(struct random *random, shoal_shape *shap
         global.dim[0] = SHOALI_BLOCK_OPEN;
         offset[0] = 3 * shape->dim[0];
     }
-    assert_int_equal(shoali_block_make(shape, &global, offset, &block), SHOAL_OK);
-    return block;
+    return block_at(shape, &global, offset);
 }
 
 /* Another shape of as many elements: dims are multiplied together or taken apart. */
@@ -183,9 +178,8 @@ static void test_join_is_one_dim_of_the_whole(void **state)
     (void)state;
     const shoal_shape shape = shoal_shape_3(1, 2, 5), global = shoal_shape_3(4, 6, 5);
     const int64_t offset[] = {3, 2, 0};
-    struct shoali_block block;
+    struct shoali_block block = block_at(&shape, &global, offset);
     int64_t whole, at;
-    assert_int_equal(shoali_block_make(&shape, &global, offset, &block), SHOAL_OK);
     assert_true(shoali_block_join(&block, 0, 3, &whole, &at));
     assert_int_equal(whole, 4 * 6 * 5);
     assert_int_equal(at, (3 * 6 + 2) * 5);
@@ -194,19 +188,6 @@ static void test_join_is_one_dim_of_the_whole(void **state)
     block.count[0] = 2;
     block.offset[0] = 1; /* rows 1 and 2, each with a part of the second dim: no range */
     assert_false(shoali_block_join(&block, 0, 2, &whole, &at));
-}
-
-static void test_a_block_outside_of_its_whole_is_refused(void **state)
-{
-    (void)state;
-    const shoal_shape shape = shoal_shape_2(2, 3), global = shoal_shape_2(4, 5);
-    const int64_t outside[] = {0, 3}, negative[] = {-1, 0};
-    struct shoali_block block;
-    assert_int_equal(shoali_block_make(&shape, &global, outside, &block), SHOAL_EINVAL);
-    assert_non_null(strstr(shoal_error_message(), "[4, 5]"));
-    assert_int_equal(shoali_block_make(&shape, &global, negative, &block), SHOAL_EINVAL);
-    const shoal_shape other = shoal_shape_1(6);
-    assert_int_equal(shoali_block_make(&shape, &other, NULL, &block), SHOAL_EINVAL);
 }
 
 static void test_empty_and_scalar(void **state)
@@ -230,7 +211,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_align_slice_and_join_keep_every_index),
         cmocka_unit_test(test_join_is_one_dim_of_the_whole),
-        cmocka_unit_test(test_a_block_outside_of_its_whole_is_refused),
         cmocka_unit_test(test_empty_and_scalar),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

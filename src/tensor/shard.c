@@ -30,7 +30,8 @@ bool shoali_shard_is_nothing(const struct shoali_shard *shard)
 
 /* ---- cutting -------------------------------------------------------------------------------- */
 
-static shoal_status check_cut(const struct shoali_shard *shard, const struct shoali_cut *cut)
+static shoal_status check_cut(const struct shoali_shard *shard,
+                              const struct shoali_dim_partition *cut)
 {
     char text[128];
     int64_t sum = 0;
@@ -39,8 +40,8 @@ static shoal_status check_cut(const struct shoali_shard *shard, const struct sho
                        cut->part_count <= SHOALI_SHARD_INTERVALS;
     if (!valid || shard->local.dim[cut->dim] != shard->global.dim[cut->dim])
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "dim %d of shape %s cannot be cut into %d parts of which this is number "
-                          "%d, or was cut before",
+                          "dim %d of shape %s cannot be partitioned into %d parts of which this is "
+                          "number %d, or is already partitioned",
                           (int)cut->dim, shoali_shape_format(&shard->global, text), (int)cut->ways,
                           (int)cut->index);
     for (int32_t p = 0; p < cut->part_count; p++) {
@@ -100,7 +101,8 @@ struct shoali_interval shoali_shard_share_of(int64_t count, int64_t unit, int64_
     return all;
 }
 
-shoal_status shoali_shard_cut(struct shoali_shard *shard, const struct shoali_cut *cut)
+shoal_status shoali_shard_partition(struct shoali_shard *shard,
+                                    const struct shoali_dim_partition *cut)
 {
     shoal_status status;
     SHOAL_TRY(status, check_cut(shard, cut), done);

@@ -28,8 +28,8 @@
  *   engine      who shares a block, by the mesh; getters, hashes, fingerprints: by runs
  *   checkpoint  ranks exchange shards and ranges; a piece of a file is a range of each shard
  *
- * The same shard of an activation is a shoali_block (tensor.h): it follows shapes through ops, where
- * a shard follows a declared cut.
+ * The same shard of an activation is a shoali_block (tensor.h): it follows shapes through ops,
+ * where a shard follows a declared cut.
  */
 #ifndef SHOALI_TENSOR_SHARD_H
 #define SHOALI_TENSOR_SHARD_H
@@ -56,7 +56,7 @@ bool shoali_shard_is_nothing(const struct shoali_shard *shard);
 /* How a dim is cut. Its indices are `part_count` parts behind each other (0: one, the whole dim),
  * each a number of units of `unit` indices, and each divided on its own: of n units and `ways`
  * ranks, the first n mod ways have one more than the others. */
-struct shoali_cut {
+struct shoali_dim_partition {
     int32_t dim;
     int32_t ways, index; /* this is the index-th of so many */
     int32_t splits;      /* each part is divided into so many first, of which each of the ways has
@@ -76,8 +76,8 @@ struct shoali_interval shoali_shard_share_of(int64_t count, int64_t unit, int64_
                                              int32_t *sharers);
 /* Cuts a dim that is whole. SHOAL_EINVAL with a sentence naming the dim and the sizes when the
  * parts do not add up or are no whole number of units. */
-SHOAL_CHECKED shoal_status shoali_shard_cut(struct shoali_shard *shard,
-                                            const struct shoali_cut *cut);
+SHOAL_CHECKED shoal_status shoali_shard_partition(struct shoali_shard *shard,
+                                                  const struct shoali_dim_partition *cut);
 
 /* Where local element `first` is in the whole, and in *count how many from it on follow each other
  * there (at least 1; beyond the shard's end none are counted). first < local elements. */

@@ -1,14 +1,10 @@
 /* Shards against a list of the global index of every local element. */
+#include "base/test_cmocka.h"
 #include "tensor/shard.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { MOST = 4096, CASES = 3000 };
 #define SEED 20251122u
@@ -78,9 +74,9 @@ static shoal_shape random_shape(struct random *random)
 }
 
 /* Parts of a dim in units. */
-static struct shoali_cut random_cut(struct random *random, int32_t d, int64_t size)
+static struct shoali_dim_partition random_cut(struct random *random, int32_t d, int64_t size)
 {
-    struct shoali_cut cut = {.dim = d, .ways = 1 + (int32_t)below(random, 4)};
+    struct shoali_dim_partition cut = {.dim = d, .ways = 1 + (int32_t)below(random, 4)};
     cut.part_count = (int32_t)below(random, SHOALI_SHARD_INTERVALS + 1);
     int64_t left = size;
     for (int32_t p = 0; p < cut.part_count; p++) {
@@ -135,14 +131,14 @@ static void check_pair(const struct shoali_shard *a, const struct shoali_shard *
 }
 
 /* Every element of the whole is in exactly one of the shards that a cut makes. */
-static void check_cut(const struct shoali_shard *before, struct shoali_cut cut)
+static void check_cut(const struct shoali_shard *before, struct shoali_dim_partition cut)
 {
     int64_t global[MOST];
     int32_t seen[MOST] = {0};
     int64_t total = 0;
     for (cut.index = 0; cut.index < cut.ways; cut.index++) {
         struct shoali_shard shard = *before;
-        assert_int_equal(shoali_shard_cut(&shard, &cut), SHOAL_OK);
+        assert_int_equal(shoali_shard_partition(&shard, &cut), SHOAL_OK);
         check_shard(&shard);
         check_words(&shard);
         check_pair(&shard, &shard);
@@ -166,12 +162,12 @@ static void test_random(void **state)
         struct shoali_shard shard = shoali_shard_whole(&shape), twin = shard;
         check_shard(&shard);
         for (int32_t d = 0; d < shape.ndim; d++) {
-            struct shoali_cut cut = random_cut(&random, d, shape.dim[d]);
+            struct shoali_dim_partition cut = random_cut(&random, d, shape.dim[d]);
             check_cut(&shard, cut);
             cut.index = (int32_t)below(&random, cut.ways);
-            assert_int_equal(shoali_shard_cut(&shard, &cut), SHOAL_OK);
+            assert_int_equal(shoali_shard_partition(&shard, &cut), SHOAL_OK);
             cut.index = (int32_t)below(&random, cut.ways);
-            assert_int_equal(shoali_shard_cut(&twin, &cut), SHOAL_OK);
+            assert_int_equal(shoali_shard_partition(&twin, &cut), SHOAL_OK);
             check_pair(&shard, &twin);
         }
     }
@@ -184,12 +180,12 @@ static void test_heads(void **state)
     (void)state;
     enum { D = 4 };
     const shoal_shape shape = shoal_shape_2(5, (6 + 3 + 3) * D);
-    struct shoali_cut cut = {
+    struct shoali_dim_partition cut = {
         .dim = 1, .ways = 2, .part_count = 3, .part = {6 * D, 3 * D, 3 * D}, .unit = {2 * D, D, D}};
     struct shoali_shard first = shoali_shard_whole(&shape), second = first;
-    assert_int_equal(shoali_shard_cut(&first, &cut), SHOAL_OK);
+    assert_int_equal(shoali_shard_partition(&first, &cut), SHOAL_OK);
     cut.index = 1;
-    assert_int_equal(shoali_shard_cut(&second, &cut), SHOAL_OK);
+    assert_int_equal(shoali_shard_partition(&second, &cut), SHOAL_OK);
     assert_int_equal(first.local.dim[1], (4 + 2 + 2) * D);
     assert_int_equal(second.local.dim[1], (2 + 1 + 1) * D);
     assert_int_equal(second.interval[1][0].begin, 4 * D);
@@ -229,11 +225,11 @@ static void test_nothing(void **state)
     }
 }
 
-static void refused(const struct shoali_cut *cut, const char *sentence)
+static void refused(const struct shoali_dim_partition *cut, const char *sentence)
 {
     const shoal_shape shape = shoal_shape_2(6, 8);
     struct shoali_shard shard = shoali_shard_whole(&shape);
-    assert_int_equal(shoali_shard_cut(&shard, cut), SHOAL_EINVAL);
+    assert_int_equal(shoali_shard_partition(&shard, cut), SHOAL_EINVAL);
     if (strstr(shoal_error_message(), sentence) == NULL)
         fail_msg("\"%s\" is not in \"%s\"", sentence, shoal_error_message());
 }
@@ -241,16 +237,21 @@ static void refused(const struct shoali_cut *cut, const char *sentence)
 static void test_mistakes(void **state)
 {
     (void)state;
-    refused(&(struct shoali_cut){.dim = 2, .ways = 2}, "dim 2 of shape [6, 8] cannot be cut");
-    refused(&(struct shoali_cut){.dim = 0, .ways = 2, .index = 2}, "this is number 2");
-    refused(&(struct shoali_cut){.dim = 1, .ways = 2, .part_count = 2, .part = {4, 3}},
+    refused(&(struct shoali_dim_partition){.dim = 2, .ways = 2},
+            "dim 2 of shape [6, 8] cannot be partitioned");
+    refused(&(struct shoali_dim_partition){.dim = 0, .ways = 2, .index = 2}, "this is number 2");
+    refused(&(struct shoali_dim_partition){.dim = 1, .ways = 2, .part_count = 2, .part = {4, 3}},
             "its parts add up to 7");
-    refused(&(struct shoali_cut){.dim = 1, .ways = 2, .part_count = 1, .part = {8}, .unit = {3}},
-            "not made of units of 3");
+    refused(
+        &(struct shoali_dim_partition){
+            .dim = 1, .ways = 2, .part_count = 1, .part = {8}, .unit = {3}},
+        "not made of units of 3");
     const shoal_shape shape = shoal_shape_1(6);
     struct shoali_shard shard = shoali_shard_whole(&shape);
-    assert_int_equal(shoali_shard_cut(&shard, &(struct shoali_cut){.ways = 2}), SHOAL_OK);
-    assert_int_equal(shoali_shard_cut(&shard, &(struct shoali_cut){.ways = 2}), SHOAL_EINVAL);
+    assert_int_equal(shoali_shard_partition(&shard, &(struct shoali_dim_partition){.ways = 2}),
+                     SHOAL_OK);
+    assert_int_equal(shoali_shard_partition(&shard, &(struct shoali_dim_partition){.ways = 2}),
+                     SHOAL_EINVAL);
 }
 
 int main(void)

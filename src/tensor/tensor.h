@@ -42,10 +42,6 @@ struct shoali_runs {
 
 /* The whole of a shape. */
 struct shoali_block shoali_block_whole(const shoal_shape *shape);
-/* The block of `shape` at `offset` (NULL: 0) of a whole of `global`; a global dim may be
- * SHOALI_BLOCK_OPEN. SHOAL_EINVAL when it does not lie inside. */
-SHOAL_CHECKED shoal_status shoali_block_make(const shoal_shape *shape, const shoal_shape *global,
-                                             const int64_t *offset, struct shoali_block *block);
 /* Cuts the block's dims so that dim d of `shape` is exactly the block's dims first[d] ..
  * first[d+1]-1 (first has shape->ndim + 1 entries). False when it cannot be cut so; the block is
  * then unspecified. */

@@ -1,13 +1,10 @@
 /* tensor_test.c - dtypes, shapes, 16-bit conversions. */
+#include "base/test_cmocka.h"
 #include "tensor/tensor.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static uint32_t bits_of(float x)
 {

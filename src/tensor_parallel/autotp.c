@@ -1,12 +1,12 @@
 /* autotp.c - rules from the configuration, and which of them a name matches. */
 #include "tensor_parallel/autotp.h"
 
+#include "base/plain.h"
 #include "base/str.h"
 
 #include <jansson.h>
 #include <regex.h>
 #include <string.h>
-#include <strings.h>
 
 /* ---- presets --------------------------------------------------------------------------------- */
 
@@ -45,8 +45,8 @@ static const struct shoali_autotp_rule bloom[] = {
     {".*\\.mlp\\.dense_4h_to_h\\.(weight|bias)$", SHOALI_AUTOTP_ROW, -1, 0, {0}},
     {".*(word_embeddings|lm_head)\\.weight$", SHOALI_AUTOTP_VOCABULARY, -1, 0, {0}},
     {0}};
-/* All queries, all keys, all values; gate and up. Fewer keys than queries: their sizes must be given
- * in partition_config, as a preset does not know them. */
+/* All queries, all keys, all values; gate and up. Fewer keys than queries: their sizes must be
+ * given in partition_config, as a preset does not know them. */
 static const struct shoali_autotp_rule chatglm[] = {
     {".*\\.self_attention\\.query_key_value\\.(weight|bias)$", SHOALI_AUTOTP_COLUMN, -1, 3, {0}},
     {".*\\.mlp\\.dense_h_to_4h\\.(weight|bias)$", SHOALI_AUTOTP_COLUMN, -1, 2, {0}},
@@ -61,7 +61,8 @@ static const struct shoali_autotp_rule mixtral[] = {
     {".*\\.experts\\.[0-9]+\\.w2\\.weight$", SHOALI_AUTOTP_ROW, -1, 0, {0}},
     LLAMA,
     {0}};
-/* ... and so is what makes the latent vectors of attention (q_a, kv_a), whose norms need the whole. */
+/* ... and so is what makes the latent vectors of attention (q_a, kv_a), whose norms need the
+ * whole. */
 static const struct shoali_autotp_rule deepseek_v2[] = {
     {".*\\.self_attn\\.(q_a_proj|kv_a_proj_with_mqa)\\.(weight|bias)$",
      SHOALI_AUTOTP_SKIP,
@@ -87,7 +88,7 @@ static shoal_status find_preset(const char *name, const struct shoali_autotp_rul
     struct shoali_str list = {0};
     *rules = NULL;
     for (int32_t i = 0; i < PRESETS && !*rules; i++)
-        if (strcasecmp(presets[i].name, name) == 0)
+        if (shoali_strcasecmp(presets[i].name, name) == 0)
             *rules = presets[i].rules;
     if (*rules)
         return SHOAL_OK;
@@ -106,8 +107,9 @@ static shoal_status find_preset(const char *name, const struct shoali_autotp_rul
 
 #define SPEC "tensor_parallel.partition_config.layer_specs[%zu]"
 
-/* Keys of DeepSpeed that have a meaning there. What a rank's part needs of the others is found out from
- * the shapes, so they would change nothing; one that picks rules by model would be another rule. */
+/* Keys of DeepSpeed that have a meaning there. What a rank's part needs of the others is found out
+ * from the shapes, so they would change nothing; one that picks rules by model would be another
+ * rule. */
 static shoal_status check_meaning(const json_t *object, const char *where)
 {
     static const char *const idle[] = {"gather_output", "grad_allreduce", "embedding_partition_dim",
@@ -115,7 +117,7 @@ static shoal_status check_meaning(const json_t *object, const char *where)
     for (int32_t i = 0; idle[i]; i++)
         if (json_object_get(object, idle[i]) && shoali_context_get()->rank == 0)
             SHOALI_WARN("engine",
-                        "%s.%s has no effect: what ranks need of each other follows from how "
+                        "%s.%s has no effect: the communication between ranks follows from how "
                         "weights are divided",
                         where, idle[i]);
     if (json_object_get(object, "model_types"))
@@ -146,7 +148,7 @@ static shoal_status read_type(const json_t *spec, size_t index, enum shoali_auto
     static const char *const names[] = {"column", "row", "vocabulary", "skip"};
     const char *name = json_string_value(json_object_get(spec, "partition_type"));
     for (int32_t i = 0; name && i < 4; i++)
-        if (strcasecmp(name, names[i]) == 0) {
+        if (shoali_strcasecmp(name, names[i]) == 0) {
             *type = (enum shoali_autotp_type)i;
             return SHOAL_OK;
         }
@@ -341,8 +343,8 @@ static shoal_status fill_split(const struct shoali_autotp_rule *rule, const char
     }
     if (rule->part_count > 0 && sum != whole)
         return SHOAL_FAIL(SHOAL_ECONFIG,
-                          "tensor_parallel: parameter %s has %lld indices in dim %d, which are no "
-                          "%d parts as the rule \"%s\" says",
+                          "tensor_parallel: parameter %s has %lld indices in dim %d, which do not "
+                          "form the %d parts of the rule \"%s\"",
                           name, (long long)whole, (int)dim, (int)rule->part_count, rule->pattern);
     return SHOAL_OK;
 }

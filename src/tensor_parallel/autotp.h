@@ -11,11 +11,12 @@
  *   rule               {"patterns": [REGEX, ...], "partition_type": "column"|"row"|"vocabulary"|"skip",
  *                      "partition_dim": D, "shape": [...]}
  *
- * A pattern (POSIX extended) matches from a name's beginning on; the first rule that matches counts.
- * `column` divides dim 0 of a matrix [out, in] and its bias, `row` dim 1 and no bias, `vocabulary` dim
- * 0 of a table; partition_dim is for matrices that lie otherwise ([in, out]: column 1, row 0). `shape`
- * is for matrices that hold several: at the cut dim a number of equal parts, or a list of their sizes;
- * its other entries mean nothing here.
+ * A pattern (POSIX extended) matches from a name's beginning on; the first rule that matches
+ * counts. `column` divides dim 0 of a matrix [out, in] and its bias, `row` dim 1 and no bias,
+ * `vocabulary` dim
+ * 0 of a table; partition_dim is for matrices that lie otherwise ([in, out]: column 1, row 0).
+ * `shape` is for matrices that hold several: at the cut dim a number of equal parts, or a list of
+ * their sizes; its other entries mean nothing here.
  *
  * Only matrices are divided. What reads a divided tensor and cannot compute with a part of it, as
  * attention whose heads the rules have cut through, gets the whole (autograd/tensor_parallel.h).

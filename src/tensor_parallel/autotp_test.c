@@ -1,19 +1,9 @@
 /* Rules for models without splits: which parameters they divide, and what is said of wrong ones. */
+#include "base/test_cmocka.h"
 #include "tensor_parallel/autotp.h"
 
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
-
-static void ok(shoal_status status)
-{
-    if (status < 0)
-        fail_msg("%s: %s", shoal_status_name(status), shoal_error_message());
-}
 
 /* ---- a model of a few names ------------------------------------------------------------------ */
 
@@ -215,7 +205,8 @@ static void test_mistakes(void **state)
     refuse(NULL, RULE(", \"partition_type\": \"col\""), "is \"col\": give column, row");
     refuse(NULL, RULE(", \"partition_type\": \"row\", \"partition_dim\": 2"), "give 0 or 1");
     refuse(NULL, RULE(", \"partition_type\": \"column\", \"shape\": [[1, 0]]"), "shape must be");
-    refuse(NULL, RULE(", \"partition_type\": \"column\", \"shape\": [[4, 4]]"), "no 2 parts");
+    refuse(NULL, RULE(", \"partition_type\": \"column\", \"shape\": [[4, 4]]"),
+           "do not form the 2 parts");
     refuse(NULL, RULE(", \"partition_type\": \"column\", \"dim\": 1"), "has the key `dim`");
     refuse(NULL, "{\"layer_specs\": [{\"patterns\": [\"(\"], \"partition_type\": \"skip\"}]}",
            "no extended regular expression");

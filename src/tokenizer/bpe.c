@@ -240,8 +240,8 @@ static shoal_status room(struct shoali_run *run, size_t bytes, struct symbols *s
 {
     symbols->count = 0;
     if (bytes > UINT32_MAX / 2)
-        return SHOAL_FAIL(SHOAL_EINVAL, "a word of %zu bytes is too long for byte-pair encoding",
-                          bytes);
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "a word has %zu bytes, which is too long for byte-pair encoding", bytes);
     symbols->symbol =
         shoali_scratch_symbols(run->scratch, (5 * bytes + 2) * sizeof *symbols->symbol);
     return symbols->symbol ? SHOAL_OK : SHOAL_ENOMEM;
@@ -291,7 +291,7 @@ static shoal_status create_tiktoken(const struct shoali_spec *spec, struct shoal
     if (!bpe)
         return SHOAL_ENOMEM;
     if (!model->raw)
-        return shoali_spec_fail(spec, "a TikToken model stands behind ByteLevel alone");
+        return shoali_spec_fail(spec, "a TikToken model needs ByteLevel as its only pre-tokenizer");
     bpe->vocab = &model->vocab;
     bpe->prefix = bpe->suffix = "";
     bpe->ignore_merges = true;

@@ -121,8 +121,8 @@ static int64_t merge_long(const struct shoali_bpe *bpe, const char *word,
 {
     const uint32_t bytes = symbol[count].start;
     struct link *link = (struct link *)(symbol + count + 1);
-    /* count - 1 pairs at first; each of at most count - 1 merges takes one and offers at most two, so
-     * that there are never more than 2 * count. */
+    /* count - 1 pairs at first; each of at most count - 1 merges takes one and offers at most two,
+     * so that there are never more than 2 * count. */
     struct heap heap = {.entry = (struct entry *)(link + count)};
     for (int32_t i = 0; i < count; i++) {
         link[i] = (struct link){.before = i - 1, .after = i + 1 < count ? i + 1 : -1};

@@ -1,5 +1,5 @@
-/* The printable characters that stand for bytes in byte-level vocabularies: a byte that is printable
- * in Latin-1 is itself, the others are U+0100 and on, in order. */
+/* The printable characters that stand for bytes in byte-level vocabularies: a byte that is
+ * printable in Latin-1 is itself, the others are U+0100 and on, in order. */
 #include "tokenizer/pipeline.h"
 
 static bool is_itself(uint32_t byte)
@@ -8,7 +8,8 @@ static bool is_itself(uint32_t byte)
            (byte >= 0xae && byte <= 0xff);
 }
 
-uint32_t shoali_byte_char(unsigned char byte)
+/* ByteLevel: each byte as a printable character. */
+static uint32_t byte_char(unsigned char byte)
 {
     if (is_itself(byte))
         return byte;
@@ -30,7 +31,7 @@ int shoali_char_byte(uint32_t c)
 void shoali_append_byte_chars(const char *bytes, size_t count, struct shoali_str *out)
 {
     for (size_t i = 0; i < count; i++)
-        shoali_append_code_point(shoali_byte_char((unsigned char)bytes[i]), out);
+        shoali_append_code_point(byte_char((unsigned char)bytes[i]), out);
 }
 
 bool shoali_byte_chars_bytes(const char *text, size_t bytes, char *out, size_t *count)

@@ -6,11 +6,13 @@
 
 /* ---- parts ---- */
 
-void shoali_parts_close(struct shoali_parts *parts)
+/* Ends a part whose text was appended to parts->text. */
+static void close_part(struct shoali_parts *parts)
 {
     if (parts->count == parts->capacity) {
         const int64_t capacity = parts->capacity ? 2 * parts->capacity : 64;
-        size_t *end = realloc(parts->end, (size_t)capacity * sizeof *end);
+        size_t *end =
+            shoali_fault("alloc") ? NULL : realloc(parts->end, (size_t)capacity * sizeof *end);
         if (!end) {
             parts->failed = true;
             return;
@@ -24,7 +26,7 @@ void shoali_parts_close(struct shoali_parts *parts)
 void shoali_parts_add(struct shoali_parts *parts, const char *text, size_t bytes)
 {
     shoali_str_append_bytes(&parts->text, text, bytes);
-    shoali_parts_close(parts);
+    close_part(parts);
 }
 
 void shoali_parts_fini(struct shoali_parts *parts)
@@ -53,7 +55,7 @@ static shoal_status apply_byte_level(const void *state, const struct shoali_pipe
         else if (!out->text.failed && bytes > 0)
             memcpy(out->text.text + before, text, bytes);
     }
-    shoali_parts_close(out);
+    close_part(out);
     return SHOAL_OK;
 }
 
@@ -85,7 +87,7 @@ static shoal_status apply_byte_fallback(const void *state, const struct shoali_p
         const char *text = shoali_part(in, i, &bytes);
         const int byte = byte_of(text, bytes);
         if (in_bytes && byte < 0)
-            shoali_parts_close(out);
+            close_part(out);
         in_bytes = byte >= 0;
         if (in_bytes)
             shoali_str_append_bytes(&out->text, &(char){(char)byte}, 1);
@@ -93,7 +95,7 @@ static shoal_status apply_byte_fallback(const void *state, const struct shoali_p
             shoali_parts_add(out, text, bytes);
     }
     if (in_bytes)
-        shoali_parts_close(out);
+        close_part(out);
     return SHOAL_OK;
 }
 
@@ -150,7 +152,7 @@ static shoal_status apply_metaspace(const void *opaque, const struct shoali_pipe
                 shoali_str_append_bytes(&out->text, " ", 1);
             at += length;
         }
-        shoali_parts_close(out);
+        close_part(out);
     }
     return SHOAL_OK;
 }
@@ -218,7 +220,7 @@ static shoal_status apply_wordpiece(const void *opaque, const struct shoali_pipe
         for (size_t t = 0; state->cleanup && !out->text.failed && t < sizeof tidy / sizeof *tidy;
              t++)
             replace_all(&out->text, begin, tidy[t][0], tidy[t][1]);
-        shoali_parts_close(out);
+        close_part(out);
     }
     return SHOAL_OK;
 }
@@ -244,7 +246,7 @@ static shoal_status apply_replace(const void *state, const struct shoali_pipelin
                 status,
                 shoali_replace_apply(state, scratch->matcher, text, bytes, &out->text, &beheaded),
                 done);
-        shoali_parts_close(out);
+        close_part(out);
     }
 done:
     shoali_scratch_give(pipeline, scratch);
@@ -320,12 +322,12 @@ static shoal_status apply_bpe(const void *state, const struct shoali_pipeline *p
                 shoali_str_append_bytes(&out->text, " ", 1);
             at += here ? length : 1;
         }
-        shoali_parts_close(out);
+        close_part(out);
     }
     return SHOAL_OK;
 }
 
-const struct shoali_decoder_kind shoali_decoders[] = {
+static const struct shoali_decoder_kind decoder_kinds[] = {
     {.type = "ByteLevel", .apply = apply_byte_level},
     {.type = "ByteFallback", .apply = apply_byte_fallback},
     {.type = "Fuse", .apply = apply_fuse},
@@ -353,7 +355,7 @@ shoal_status shoali_decoders_create(const struct shoali_spec *spec, int depth)
         }
         return SHOAL_OK;
     }
-    const struct shoali_decoder_kind *kind = shoali_decoders;
+    const struct shoali_decoder_kind *kind = decoder_kinds;
     while (kind->type && strcmp(kind->type, type) != 0)
         kind++;
     if (!kind->type)

@@ -23,7 +23,7 @@ shoal_status shoali_read_json_file(const char *path, json_t **root)
     size_t bytes;
     struct shoali_json_error error;
     *root = NULL;
-    SHOAL_TRY(status, shoali_read_file(path, &data, &bytes), done);
+    SHOAL_TRY(status, shoali_read_text(path, &data, &bytes), done);
     status = shoali_json_read(data, bytes, root, &error);
     if (status == SHOAL_ECORRUPT)
         status = SHOAL_FAIL(SHOAL_ECONFIG, "%s: line %d, column %d: %s", path, (int)error.line,
@@ -57,11 +57,10 @@ static shoal_status read_text(const char *path, char **data)
 {
     shoal_status status;
     size_t bytes;
-    SHOAL_TRY(status, shoali_read_file(path, data, &bytes), done);
+    SHOAL_TRY(status, shoali_read_text(path, data, &bytes), done);
     const size_t good = shoali_utf8_check(*data, bytes);
-    if (good < bytes || strlen(*data) < bytes)
-        status = SHOAL_FAIL(SHOAL_ECONFIG, "%s is no text: byte %zu is not UTF-8, or 0", path,
-                            good < bytes ? good : strlen(*data));
+    if (good < bytes)
+        status = SHOAL_FAIL(SHOAL_ECONFIG, "%s is not text: byte %zu is not UTF-8", path, good + 1);
 done:
     return status;
 }
@@ -103,8 +102,8 @@ shoal_status shoali_read_gpt2(const char *vocab_path, const char *merges_path, j
     *root = NULL;
     SHOAL_TRY(status, shoali_read_json_file(vocab_path, &vocab), done);
     if (!json_is_object(vocab)) {
-        status =
-            SHOAL_FAIL(SHOAL_ECONFIG, "%s is no vocabulary: {\"token\": number, ...}", vocab_path);
+        status = SHOAL_FAIL(
+            SHOAL_ECONFIG, "%s is not a vocabulary, which is {\"token\": number, ...}", vocab_path);
         goto done;
     }
     SHOAL_TRY(status, read_merges(merges_path, merges), done);
@@ -134,20 +133,20 @@ done:
 
 /* ---- BERT ---- */
 
-static shoal_status read_lines(const char *path, json_t *vocab, json_t *added)
+static shoal_status read_lines(const struct shoali_bert_args *args, json_t *vocab, json_t *added)
 {
-    static const char *const special[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+    const char *special[] = {"[PAD]", args->unk, args->cls, args->sep, "[MASK]"};
     shoal_status status;
     char *data = NULL;
     char *at, *line;
     size_t length;
     json_int_t id = 0;
     bool failed = false;
-    SHOAL_TRY(status, read_text(path, &data), done);
+    SHOAL_TRY(status, read_text(args->vocab_path, &data), done);
     for (at = data; (line = next_line(&at, &length)); id++) {
         if (json_object_get(vocab, line)) {
-            status = SHOAL_FAIL(SHOAL_ECONFIG, "%s:%lld: `%s` stands here a second time", path,
-                                (long long)id + 1, line);
+            status = SHOAL_FAIL(SHOAL_ECONFIG, "%s:%lld: `%s` occurs here a second time",
+                                args->vocab_path, (long long)id + 1, line);
             goto done;
         }
         failed |= json_object_set_new(vocab, line, json_integer(id)) != 0;
@@ -162,29 +161,33 @@ done:
     return status;
 }
 
-shoal_status shoali_read_bert(const char *vocab_path, bool lower_case, json_t **root)
+shoal_status shoali_read_bert(const struct shoali_bert_args *args, json_t **root)
 {
     shoal_status status;
+    struct shoali_bert_args own = *args;
     json_t *vocab = json_object(), *added = json_array();
     *root = NULL;
-    SHOAL_TRY(status, read_lines(vocab_path, vocab, added), done);
-    const json_t *cls = json_object_get(vocab, "[CLS]"), *sep = json_object_get(vocab, "[SEP]");
-    if (!cls || !sep || !json_object_get(vocab, "[UNK]")) {
-        status =
-            SHOAL_FAIL(SHOAL_ECONFIG,
-                       "%s is no vocabulary of BERT: it has no [CLS], [SEP] or [UNK]", vocab_path);
+    own.unk = own.unk ? own.unk : "[UNK]";
+    own.cls = own.cls ? own.cls : "[CLS]";
+    own.sep = own.sep ? own.sep : "[SEP]";
+    SHOAL_TRY(status, read_lines(&own, vocab, added), done);
+    const json_t *cls = json_object_get(vocab, own.cls), *sep = json_object_get(vocab, own.sep);
+    if (!cls || !sep || !json_object_get(vocab, own.unk)) {
+        status = SHOAL_FAIL(SHOAL_ECONFIG, "%s is not a vocabulary of BERT: it has no %s, %s or %s",
+                            own.vocab_path, own.cls, own.sep, own.unk);
         goto done;
     }
+    json_t *accents = own.strip_accents < 0 ? json_null() : json_boolean(own.strip_accents);
     *root = json_pack(
-        "{s:s, s:O, s:{s:s,s:b,s:b,s:n,s:b}, s:{s:s}, s:{s:s,s:[sI],s:[sI]}, "
+        "{s:s, s:O, s:{s:s,s:b,s:b,s:o,s:b}, s:{s:s}, s:{s:s,s:[sI],s:[sI]}, "
         "s:{s:s,s:s,s:b}, s:{s:s,s:s,s:s,s:i,s:O}, s:I}",
         "version", "1.0", "added_tokens", added, "normalizer", "type", "BertNormalizer",
-        "clean_text", 1, "handle_chinese_chars", 1, "strip_accents", "lowercase", (int)lower_case,
-        "pre_tokenizer", "type", "BertPreTokenizer", "post_processor", "type", "BertProcessing",
-        "sep", "[SEP]", json_integer_value(sep), "cls", "[CLS]", json_integer_value(cls), "decoder",
-        "type", "WordPiece", "prefix", "##", "cleanup", 1, "model", "type", "WordPiece",
-        "unk_token", "[UNK]", "continuing_subword_prefix", "##", "max_input_chars_per_word", 100,
-        "vocab", vocab, "eod", json_integer_value(sep));
+        "clean_text", 1, "handle_chinese_chars", (int)own.chinese, "strip_accents", accents,
+        "lowercase", (int)own.lower_case, "pre_tokenizer", "type", "BertPreTokenizer",
+        "post_processor", "type", "BertProcessing", "sep", own.sep, json_integer_value(sep), "cls",
+        own.cls, json_integer_value(cls), "decoder", "type", "WordPiece", "prefix", "##", "cleanup",
+        1, "model", "type", "WordPiece", "unk_token", own.unk, "continuing_subword_prefix", "##",
+        "max_input_chars_per_word", 100, "vocab", vocab, "eod", json_integer_value(sep));
     if (!*root)
         status = no_memory();
 done:

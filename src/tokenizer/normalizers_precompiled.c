@@ -38,7 +38,7 @@ static shoal_status create_charsmap(const struct shoali_spec *spec, struct chars
     SHOAL_TRY(status, shoali_spec_base64(spec, text, &data, &bytes), done);
     const uint32_t size = bytes >= 4 ? load((const unsigned char *)data) : 0;
     if (bytes < 4 || size % 4 != 0 || size > bytes - 4)
-        return shoali_spec_fail(spec, "`precompiled_charsmap` is cut or damaged");
+        return shoali_spec_fail(spec, "`precompiled_charsmap` is truncated or damaged");
     map->unit = (const unsigned char *)data + 4;
     map->unit_count = size / 4;
     map->text = data + 4 + size;
@@ -145,6 +145,7 @@ static shoal_status apply_precompiled(const void *state, struct shoali_run *run,
 struct sentencepiece {
     struct charsmap map;
     bool dummy_prefix, extra_spaces, escape, suffix;
+    bool prefix_at_start; /* as LlamaTokenizer without `legacy`: once, and before no space */
 };
 
 static shoal_status create_sentencepiece(const struct shoali_spec *spec, void **state)
@@ -161,6 +162,8 @@ static shoal_status create_sentencepiece(const struct shoali_spec *spec, void **
     SHOAL_TRY(status, shoali_spec_bool(spec, "escape_whitespaces", true, &made->escape), done);
     SHOAL_TRY(status, shoali_spec_bool(spec, "treat_whitespace_as_suffix", false, &made->suffix),
               done);
+    SHOAL_TRY(status,
+              shoali_spec_bool(spec, "dummy_prefix_at_start", false, &made->prefix_at_start), done);
     made->extra_spaces = !remove;
 done:
     return status;
@@ -182,6 +185,14 @@ static const char *step(const struct sentencepiece *state, const struct shoali_r
     }
     *used = *length = (size_t)shoali_length(*text);
     return text;
+}
+
+/* Of a text from which the spaces at the beginning are taken, where they are. */
+static bool wants_prefix(const struct sentencepiece *state, bool starts, const char *text,
+                         size_t bytes)
+{
+    const bool space = *text == ' ' || (bytes >= 3 && memcmp(text, "\xe2\x96\x81", 3) == 0);
+    return state->dummy_prefix && !state->suffix && (!state->prefix_at_start || (starts && !space));
 }
 
 static void put_space(const struct sentencepiece *state, struct shoali_str *out)
@@ -213,7 +224,7 @@ static shoal_status apply_sentencepiece(const void *opaque, struct shoali_run *r
     }
     if (at == bytes)
         return SHOAL_OK;
-    if (state->dummy_prefix && !state->suffix)
+    if (wants_prefix(state, out->starts, text + at, bytes - at))
         put_space(state, &out->text);
     bool after_space = !state->extra_spaces;
     while (at < bytes) {

@@ -1,5 +1,6 @@
 /* Which format a path is. A folder is looked through in an order; what a file is, its content says,
  * since one name (tokenizer.model) stands for two formats. */
+#include "base/beginning.h"
 #include "tokenizer/formats.h"
 #include "tokenizer/pipeline.h"
 
@@ -76,12 +77,14 @@ static shoal_status parse(const char *path, const char *data, size_t bytes, json
     return status;
 }
 
-/* tokenizer.json, or vocab.json with merges.txt beside it. */
+/* tokenizer.json, or vocab.json with merges.txt next to it. */
 static shoal_status read_object(const char *path, const char *data, size_t bytes,
-                                struct shoali_arena *arena, json_t **root)
+                                struct shoali_arena *arena, enum shoali_vocabulary *vocabulary,
+                                json_t **root)
 {
     shoal_status status;
     SHOAL_TRY(status, parse(path, data, bytes, root), done);
+    *vocabulary = SHOALI_VOCABULARY_JSON;
     if (json_object_get(*root, "model"))
         return SHOAL_OK;
     const char *merges = inside(arena, folder_of(arena, path), "merges.txt");
@@ -89,34 +92,39 @@ static shoal_status read_object(const char *path, const char *data, size_t bytes
         return SHOAL_ENOMEM;
     if (!exists(merges))
         return SHOAL_FAIL(SHOAL_ECONFIG,
-                          "%s is no tokenizer.json, since it has no `model`; and as a vocabulary "
-                          "it needs merges.txt beside it",
+                          "%s is not a tokenizer.json, because it has no `model`; a vocabulary "
+                          "needs merges.txt in the same folder",
                           path);
     json_decref(*root);
+    *vocabulary = SHOALI_VOCABULARY_BYTE_LEVEL;
     status = shoali_read_gpt2(path, merges, root);
 done:
     return status;
 }
 
 static shoal_status read_any(const shoal_tokenizer_args *args, const char *path,
-                             struct shoali_arena *arena, json_t **root)
+                             struct shoali_arena *arena, enum shoali_vocabulary *vocabulary,
+                             json_t **root)
 {
     shoal_status status;
     char *data = NULL;
     size_t bytes;
     SHOAL_TRY(status, shoali_read_file(path, &data, &bytes), done);
+    SHOAL_TRY(status, shoali_beginning_wide(path, data, bytes), done);
     const enum format format = format_of(data, bytes);
     switch (format) {
     case FORMAT_OBJECT:
-        SHOAL_TRY(status, read_object(path, data, bytes, arena, root), done);
+        SHOAL_TRY(status, read_object(path, data, bytes, arena, vocabulary, root), done);
         break;
     case FORMAT_LIST:
     case FORMAT_RANKS:
+        *vocabulary = SHOALI_VOCABULARY_RANKS;
         SHOAL_TRY(status,
                   shoali_read_tiktoken(args, path, data, bytes, format == FORMAT_RANKS, root),
                   done);
         break;
     default:
+        *vocabulary = SHOALI_VOCABULARY_PIECES;
         SHOAL_TRY(status, shoali_read_sentencepiece(path, data, bytes, root), done);
     }
 done:
@@ -146,46 +154,54 @@ static const char *look_in(struct shoali_arena *arena, const char *folder)
     return NULL;
 }
 
-/* The end of a document, as the folder's tokenizer_config.json names it: its eos_token. */
-static shoal_status take_eos(struct shoali_arena *arena, const char *path, json_t *root)
+static const char *name_of(const char *path)
 {
-    shoal_status status = SHOAL_OK;
-    json_t *config = NULL, *entry;
-    size_t i;
-    const char *settings = inside(arena, folder_of(arena, path), "tokenizer_config.json");
-    if (!settings)
-        return SHOAL_ENOMEM;
-    if (!exists(settings) || json_object_get(root, "eod"))
-        return SHOAL_OK;
-    SHOAL_TRY(status, shoali_read_json_file(settings, &config), done);
-    const json_t *eos = json_object_get(config, "eos_token");
-    const char *text =
-        json_string_value(json_is_object(eos) ? json_object_get(eos, "content") : eos);
-    json_array_foreach(json_object_get(root, "added_tokens"), i, entry)
-    {
-        const char *content = json_string_value(json_object_get(entry, "content"));
-        json_t *id = json_object_get(entry, "id");
-        if (text && content && strcmp(content, text) == 0 && json_is_integer(id) &&
-            json_object_set(root, "eod", id) != 0)
-            status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a tokenizer");
-    }
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static shoal_status read_word_pieces(struct shoali_sidecars *sidecars, const char *file,
+                                     json_t **root)
+{
+    shoal_status status;
+    struct shoali_bert_args args = {
+        .vocab_path = file, .lower_case = true, .chinese = true, .strip_accents = -1};
+    SHOAL_TRY(status, shoali_sidecars_begin(sidecars, SHOALI_VOCABULARY_WORDPIECE, name_of(file)),
+              done);
+    SHOAL_TRY(status, shoali_sidecars_named(sidecars, SHOALI_UNK, &args.unk), done);
+    SHOAL_TRY(status, shoali_sidecars_named(sidecars, SHOALI_CLS, &args.cls), done);
+    SHOAL_TRY(status, shoali_sidecars_named(sidecars, SHOALI_SEP, &args.sep), done);
+    SHOAL_TRY(status, shoali_read_bert(&args, root), done);
+    SHOAL_TRY(status, shoali_sidecars_apply(sidecars, SHOALI_VOCABULARY_WORDPIECE, *root), done);
 done:
-    json_decref(config);
     return status;
 }
 
-static shoal_status is_lower_case(struct shoali_arena *arena, const char *path, bool *lower)
+/* What transformers makes of the folder. A SentencePiece model that is named as a file, without
+ * files of transformers next to it, is read as SentencePiece does. */
+static bool is_of_hub(const shoal_tokenizer_args *args, const struct shoali_sidecars *sidecars,
+                      enum shoali_vocabulary vocabulary, const char *file)
 {
-    shoal_status status = SHOAL_OK;
-    json_t *config = NULL;
-    const char *settings = inside(arena, folder_of(arena, path), "tokenizer_config.json");
-    *lower = true;
-    if (!settings || !exists(settings))
-        return settings ? SHOAL_OK : SHOAL_ENOMEM;
-    SHOAL_TRY(status, shoali_read_json_file(settings, &config), done);
-    *lower = !json_is_false(json_object_get(config, "do_lower_case"));
+    if (sidecars->config || sidecars->map || sidecars->added)
+        return true;
+    return vocabulary == SHOALI_VOCABULARY_PIECES &&
+           (file != args->path || (args->type && strcmp(args->type, "HuggingFaceTokenizer") == 0));
+}
+
+static shoal_status read_with_sidecars(const shoal_tokenizer_args *args,
+                                       struct shoali_sidecars *sidecars, const char *file,
+                                       json_t **root)
+{
+    shoal_status status;
+    enum shoali_vocabulary vocabulary;
+    if (strcmp(name_of(file), "vocab.txt") == 0)
+        return read_word_pieces(sidecars, file, root);
+    SHOAL_TRY(status, read_any(args, file, sidecars->arena, &vocabulary, root), done);
+    if (!is_of_hub(args, sidecars, vocabulary, file) && !sidecars->class_name)
+        return SHOAL_OK;
+    SHOAL_TRY(status, shoali_sidecars_begin(sidecars, vocabulary, name_of(file)), done);
+    SHOAL_TRY(status, shoali_sidecars_apply(sidecars, vocabulary, *root), done);
 done:
-    json_decref(config);
     return status;
 }
 
@@ -194,6 +210,7 @@ static shoal_status read_path(const shoal_tokenizer_args *args, struct shoali_ar
 {
     shoal_status status;
     struct stat info;
+    struct shoali_sidecars sidecars = {0};
     *file = args->path;
     if (stat(args->path, &info) != 0)
         return SHOAL_FAIL(shoali_path_status(errno), "%s: %s", args->path, strerror(errno));
@@ -201,15 +218,13 @@ static shoal_status read_path(const shoal_tokenizer_args *args, struct shoali_ar
         *file = look_in(arena, args->path);
     if (!*file)
         return SHOAL_EINVAL;
-    const char *slash = strrchr(*file, '/');
-    if (strcmp(slash ? slash + 1 : *file, "vocab.txt") == 0) {
-        bool lower;
-        SHOAL_TRY(status, is_lower_case(arena, *file, &lower), done);
-        return shoali_read_bert(*file, lower, root);
-    }
-    SHOAL_TRY(status, read_any(args, *file, arena, root), done);
-    SHOAL_TRY(status, take_eos(arena, *file, *root), done);
+    const char *folder = folder_of(arena, *file);
+    if (!folder)
+        return SHOAL_ENOMEM;
+    SHOAL_TRY(status, shoali_sidecars_open(arena, folder, &sidecars), done);
+    SHOAL_TRY(status, read_with_sidecars(args, &sidecars, *file, root), done);
 done:
+    shoali_sidecars_close(&sidecars);
     return status;
 }
 
@@ -250,8 +265,12 @@ static shoal_status read_type(const shoal_tokenizer_args *args, struct shoali_ar
     if (type && is_one_of(type, bert)) {
         *file = args->vocab_file;
         return args->vocab_file
-                   ? shoali_read_bert(args->vocab_file,
-                                      type == bert[0] || strcmp(type, bert[0]) == 0, root)
+                   ? shoali_read_bert(
+                         &(struct shoali_bert_args){.vocab_path = args->vocab_file,
+                                                    .lower_case = strcmp(type, bert[0]) == 0,
+                                                    .chinese = true,
+                                                    .strip_accents = -1},
+                         root)
                    : needs(type, "--vocab-file");
     }
     if (type && !is_one_of(type, of_path) && strcmp(type, "GPT2BPETokenizer") != 0)
@@ -286,14 +305,13 @@ done:
     return status;
 }
 
-shoal_status shoal_tokenizer_load_sized(const shoal_tokenizer_args *args, size_t args_size,
-                                        shoal_tokenizer **tokenizer)
+shoal_status shoal_tokenizer_load(const shoal_tokenizer_args *args, shoal_tokenizer **tokenizer)
 {
     shoal_status status;
     shoal_tokenizer_args own = {0};
     *tokenizer = NULL;
-    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_tokenizer_args, pattern, args, args_size, &own),
-              done);
+    if (args)
+        own = *args;
     SHOAL_TRY(status, load(&own, tokenizer), done);
 done:
     return status;

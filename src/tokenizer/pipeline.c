@@ -44,8 +44,9 @@ done:
     return status;
 }
 
-shoal_status shoali_pipeline_regex(const struct shoali_spec *spec, const char *pattern,
-                                   bool literal, const struct shoali_regex **regex)
+/* A pattern that lives as long as the pipeline. */
+static shoal_status keep_regex(const struct shoali_spec *spec, const char *pattern, bool literal,
+                               const struct shoali_regex **regex)
 {
     struct shoali_regex *made = NULL;
     struct shoali_kept_regex *kept = shoali_arena_alloc(spec->arena, sizeof *kept);
@@ -71,13 +72,12 @@ shoal_status shoali_pipeline_pattern(const struct shoali_spec *spec, const char 
     if (!member.json)
         return shoali_spec_fail(spec, "the pattern `%s` is missing", key);
     if (json_is_string(member.json))
-        return shoali_pipeline_regex(&member, json_string_value(member.json), true, regex);
+        return keep_regex(&member, json_string_value(member.json), true, regex);
     SHOAL_TRY(status, shoali_spec_optional(&member, "String", &text), done);
     SHOAL_TRY(status, shoali_spec_optional(&member, "Regex", &pattern), done);
     if (!text == !pattern)
         return shoali_spec_fail(&member, "give `String` or `Regex`");
-    SHOAL_TRY(status, shoali_pipeline_regex(&member, text ? text : pattern, text != NULL, regex),
-              done);
+    SHOAL_TRY(status, keep_regex(&member, text ? text : pattern, text != NULL, regex), done);
 done:
     return status;
 }
@@ -155,6 +155,8 @@ done:
     return status;
 }
 
+static const struct shoali_tokenizer_kind pipeline_kind;
+
 shoal_status shoali_pipeline_create(const char *file, const json_t *json,
                                     shoal_tokenizer **tokenizer)
 {
@@ -168,7 +170,7 @@ shoal_status shoali_pipeline_create(const char *file, const json_t *json,
         shoali_free(pipeline);
         return SHOAL_ENOMEM;
     }
-    made->kind = &shoali_tokenizer_pipeline;
+    made->kind = &pipeline_kind;
     made->references = 1;
     made->pipeline = pipeline;
     shoali_arena_init(&pipeline->arena);
@@ -348,7 +350,7 @@ done:
     return status;
 }
 
-const struct shoali_tokenizer_kind shoali_tokenizer_pipeline = {
+static const struct shoali_tokenizer_kind pipeline_kind = {
     .name = "pipeline",
     .encode = encode,
     .decode = decode,

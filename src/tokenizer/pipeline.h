@@ -91,8 +91,6 @@ SHOAL_CHECKED shoal_status shoali_splitter_add(struct shoali_splitter *splitter,
                                                size_t end, bool match);
 SHOAL_CHECKED shoal_status shoali_splitter_end(struct shoali_splitter *splitter);
 
-/* ByteLevel: each byte as a printable character. */
-uint32_t shoali_byte_char(unsigned char byte);
 /* -1: the character stands for no byte. */
 int shoali_char_byte(uint32_t c);
 void shoali_append_byte_chars(const char *bytes, size_t count, struct shoali_str *out);
@@ -170,8 +168,6 @@ struct shoali_parts {
     bool failed;
 };
 void shoali_parts_add(struct shoali_parts *parts, const char *text, size_t bytes);
-/* Ends a part whose text was appended to parts->text. */
-void shoali_parts_close(struct shoali_parts *parts);
 void shoali_parts_fini(struct shoali_parts *parts);
 static inline const char *shoali_part(const struct shoali_parts *parts, int64_t i, size_t *bytes)
 {
@@ -189,7 +185,6 @@ struct shoali_decoder {
     const struct shoali_decoder_kind *kind;
     void *state;
 };
-extern const struct shoali_decoder_kind shoali_decoders[]; /* a row without type ends them */
 SHOAL_CHECKED shoal_status shoali_decoders_create(const struct shoali_spec *spec, int depth);
 
 /* ---- the object ---- */
@@ -230,10 +225,6 @@ SHOAL_CHECKED shoal_status shoali_pipeline_create(const char *file, const struct
 /* Keeps a string under its id in the pipeline. */
 SHOAL_CHECKED shoal_status shoali_pipeline_name(struct shoali_pipeline *pipeline, int32_t id,
                                                 const char *text, size_t bytes);
-/* A pattern that lives as long as the pipeline. */
-SHOAL_CHECKED shoal_status shoali_pipeline_regex(const struct shoali_spec *spec,
-                                                 const char *pattern, bool literal,
-                                                 const struct shoali_regex **regex);
 /* {"Regex": "..."} or {"String": "..."} or "..." (a text). */
 SHOAL_CHECKED shoal_status shoali_pipeline_pattern(const struct shoali_spec *spec, const char *key,
                                                    const struct shoali_regex **regex);

@@ -45,10 +45,12 @@ static const struct shoali_section config_section = {
     .given_offset = SIZE_MAX,
 };
 
+static const struct shoali_tokenizer_kind byte_kind, char_kind;
+
 static shoal_status allocate(const struct shoali_tokenizer_kind *kind, int64_t vocab_size,
                              shoal_tokenizer **tokenizer)
 {
-    const bool is_char = kind == &shoali_tokenizer_char;
+    const bool is_char = kind == &char_kind;
     shoal_tokenizer *made = shoali_calloc(1, sizeof(*made), "a tokenizer");
     if (!made)
         return SHOAL_ENOMEM;
@@ -120,7 +122,7 @@ shoal_status shoali_tokenizer_from_set(const uint8_t *seen, shoal_tokenizer **to
         status = SHOAL_FAIL(SHOAL_EINVAL, "the tokenizer `char` needs a text to learn from");
         goto done;
     }
-    SHOAL_TRY(status, allocate(&shoali_tokenizer_char, distinct, &made), done);
+    SHOAL_TRY(status, allocate(&char_kind, distinct, &made), done);
     int32_t t = 0;
     for (uint32_t byte = 0; byte < CODE_POINTS / 8; byte++)
         for (uint32_t bit = 0; seen[byte] >> bit; bit++)
@@ -148,7 +150,7 @@ shoal_status shoali_tokenizer_make_byte(shoal_tokenizer **tokenizer)
 {
     shoal_status status;
     shoal_tokenizer *made = NULL;
-    SHOAL_TRY(status, allocate(&shoali_tokenizer_byte, 256, &made), done);
+    SHOAL_TRY(status, allocate(&byte_kind, 256, &made), done);
     SHOAL_TRY(status, finish(made, tokenizer), done);
 done:
     return status;
@@ -160,8 +162,7 @@ shoal_status shoali_tokenizer_make_null(int64_t vocab_size, shoal_tokenizer **to
     shoal_tokenizer *made = NULL;
     if (vocab_size < 1 || vocab_size > INT32_MAX)
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "the tokenizer NullTokenizer has %lld numbers: give --vocab-size, at "
-                          "least 1",
+                          "NullTokenizer has a vocabulary of %lld: give --vocab-size, at least 1",
                           (long long)vocab_size);
     SHOAL_TRY(status, allocate(&shoali_tokenizer_null, vocab_size, &made), done);
     SHOAL_TRY(status, finish(made, tokenizer), done);
@@ -175,7 +176,7 @@ static shoal_status from_code_points(const struct shoali_ints *list, shoal_token
     shoal_status status;
     if (list->count < 1)
         return SHOAL_FAIL(SHOAL_ECONFIG, "tokenizer: `char` needs the list code_points");
-    SHOAL_TRY(status, allocate(&shoali_tokenizer_char, list->count, &made), done);
+    SHOAL_TRY(status, allocate(&char_kind, list->count, &made), done);
     for (int32_t t = 0; t < list->count; t++) {
         int64_t code_point = list->value[t], before = t > 0 ? list->value[t - 1] : -1;
         if (code_point <= before || code_point >= CODE_POINTS ||
@@ -312,7 +313,7 @@ static shoal_status encode_null(const shoal_tokenizer *tokenizer, const char *te
         const bool ends = at == bytes || strchr(" \t\r\n", text[at]);
         if (at > begin && (!ends || value >= tokenizer->vocab_size))
             return SHOAL_FAIL(SHOAL_EINVAL,
-                              "NullTokenizer: at byte %lld no number below %d stands by itself",
+                              "NullTokenizer: the text at byte %lld is not a number below %d",
                               (long long)offset + (long long)begin, tokenizer->vocab_size);
         if (at > begin)
             shoali_ids_add(ids, (int32_t)value);
@@ -320,8 +321,8 @@ static shoal_status encode_null(const shoal_tokenizer *tokenizer, const char *te
             at++;
         else
             return SHOAL_FAIL(SHOAL_EINVAL,
-                              "NullTokenizer: the text is not numbers with spaces between them at "
-                              "byte %lld (0x%02x)",
+                              "NullTokenizer: the text must be numbers with spaces between them; "
+                              "byte %lld is 0x%02x",
                               (long long)offset + (long long)at, (unsigned char)text[at]);
     }
     return SHOAL_OK;
@@ -336,13 +337,13 @@ static shoal_status decode_null(const shoal_tokenizer *tokenizer, const int32_t 
     return SHOAL_OK;
 }
 
-const struct shoali_tokenizer_kind shoali_tokenizer_byte = {
+static const struct shoali_tokenizer_kind byte_kind = {
     .name = "byte",
     .encode = encode_byte,
     .decode = decode_byte,
     .any_cut = true,
 };
-const struct shoali_tokenizer_kind shoali_tokenizer_char = {
+static const struct shoali_tokenizer_kind char_kind = {
     .name = "char",
     .encode = encode_char,
     .decode = decode_char,

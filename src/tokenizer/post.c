@@ -1,5 +1,5 @@
-/* Post-processors: what is put before and behind the ids of a text. Templates for pairs of texts are
- * read over: texts come one by one here. */
+/* Post-processors: what is put before and behind the ids of a text. Templates for pairs of texts
+ * are read over: texts come one by one here. */
 #include "tokenizer/pipeline.h"
 
 #include <jansson.h>
@@ -117,7 +117,8 @@ static shoal_status create_template(const struct shoali_spec *spec)
         SHOAL_TRY(status, read_special(&table, name, &template), done);
     }
     if (template.sequences != 1)
-        return shoali_spec_fail(&single, "the text stands %d times in the template, not once",
+        return shoali_spec_fail(&single,
+                                "the text occurs %d times in the template; it must occur once",
                                 template.sequences);
     SHOAL_TRY(
         status,

@@ -61,6 +61,9 @@ done:
     return status;
 }
 
+/* ByteLevel that neither splits nor adds: words pass it as they are where the model takes bytes. */
+static bool is_plain_byte_level(const struct shoali_pretokenizer *stage);
+
 static shoal_status apply_fast(shoali_split_fn fast, struct shoali_run *run, int32_t level,
                                const struct shoali_piece *piece)
 {
@@ -68,7 +71,7 @@ static shoal_status apply_fast(shoali_split_fn fast, struct shoali_run *run, int
     const struct shoali_classes *classes = run->pipeline->classes;
     const bool last = level + 1 == run->pipeline->pretokenizer_count ||
                       (run->pipeline->raw && level + 2 == run->pipeline->pretokenizer_count &&
-                       shoali_is_plain_byte_level(&run->pipeline->pretokenizer[level + 1]));
+                       is_plain_byte_level(&run->pipeline->pretokenizer[level + 1]));
     for (size_t at = 0, end; at < piece->bytes; at = end) {
         end = fast(classes, piece->text, piece->bytes, at);
         const struct shoali_piece part = {
@@ -97,13 +100,6 @@ struct byte_level {
     struct split split;
 };
 
-bool shoali_is_plain_byte_level(const struct shoali_pretokenizer *stage)
-{
-    const struct byte_level *state = stage->state;
-    return stage->kind && strcmp(stage->kind->type, "ByteLevel") == 0 && !state->add_prefix_space &&
-           !state->use_regex;
-}
-
 static shoal_status create_byte_level(const struct shoali_spec *spec, void **state)
 {
     shoal_status status;
@@ -121,6 +117,13 @@ static shoal_status create_byte_level(const struct shoali_spec *spec, void **sta
         made->split.fast = shoali_splitter_of(SHOALI_PATTERN_GPT2);
 done:
     return status;
+}
+
+static bool is_plain_byte_level(const struct shoali_pretokenizer *stage)
+{
+    const struct byte_level *state = stage->state;
+    return stage->kind && strcmp(stage->kind->type, "ByteLevel") == 0 && !state->add_prefix_space &&
+           !state->use_regex;
 }
 
 /* Splits, and writes the words' bytes as characters where the model does not take bytes. */

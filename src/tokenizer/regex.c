@@ -163,9 +163,9 @@ void shoali_matcher_destroy(struct shoali_matcher *matcher)
     shoali_free(matcher);
 }
 
-shoal_status shoali_regex_match(const struct shoali_regex *regex, struct shoali_matcher *matcher,
-                                const char *text, size_t bytes, size_t at, size_t *begin,
-                                size_t *end)
+/* The first match at or behind `at`. SHOAL_END: there is none. */
+static shoal_status match(const struct shoali_regex *regex, struct shoali_matcher *matcher,
+                          const char *text, size_t bytes, size_t at, size_t *begin, size_t *end)
 {
     const PCRE2_SPTR subject = (PCRE2_SPTR)(text ? text : "");
     const int found = regex->jit
@@ -196,7 +196,7 @@ shoal_status shoali_regex_next(const struct shoali_regex *regex, struct shoali_m
 {
     shoal_status status = SHOAL_END;
     while (matches->at <= bytes) {
-        status = shoali_regex_match(regex, matcher, text, bytes, matches->at, begin, end);
+        status = match(regex, matcher, text, bytes, matches->at, begin, end);
         if (status != SHOAL_OK)
             return status;
         const bool empty = *begin == *end;

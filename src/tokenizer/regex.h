@@ -20,12 +20,9 @@ const char *shoali_regex_pattern(const struct shoali_regex *regex); /* as it was
 struct shoali_matcher;
 SHOAL_CHECKED shoal_status shoali_matcher_create(struct shoali_matcher **matcher);
 void shoali_matcher_destroy(struct shoali_matcher *matcher); /* NULL is fine */
-/* The first match at or behind `at`, of text that is UTF-8. SHOAL_END: there is none. SHOAL_EINVAL:
- * the pattern needs more steps than allowed. */
-SHOAL_CHECKED shoal_status shoali_regex_match(const struct shoali_regex *regex,
-                                              struct shoali_matcher *matcher, const char *text,
-                                              size_t bytes, size_t at, size_t *begin, size_t *end);
-/* All matches, one after the other: an empty one that begins where the last one ended is none. */
+/* All matches of text that is UTF-8, one after the other from `at` on: an empty one that begins
+ * where the last one ended is none. SHOAL_END: there is no more. SHOAL_EINVAL: the pattern needs
+ * more steps than allowed. */
 struct shoali_matches {
     size_t at, last_end;
     bool any;

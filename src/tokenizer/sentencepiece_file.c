@@ -195,15 +195,15 @@ static shoal_status read_proto(const char *path, struct message message, struct 
             read_normalizer(field.inside, proto);
     }
     if (message.damaged || proto->pieces == 0)
-        return SHOAL_FAIL(SHOAL_ECONFIG, "%s is no SentencePiece model, or is cut: %s", path,
-                          proto->pieces ? "its last field is damaged" : "it has no pieces");
+        return SHOAL_FAIL(SHOAL_ECONFIG, "%s is not a SentencePiece model, or is truncated: %s",
+                          path, proto->pieces ? "its last field is damaged" : "it has no pieces");
     if (proto->model_type != MODEL_UNIGRAM && proto->model_type != MODEL_BPE)
         return SHOAL_FAIL(SHOAL_ECONFIG,
                           "%s is a SentencePiece model of type %lld; unigram (1) and bpe (2) are "
                           "read",
                           path, (long long)proto->model_type);
     if (proto->unk < 0)
-        return SHOAL_FAIL(SHOAL_ECONFIG, "%s has no piece for what is unknown", path);
+        return SHOAL_FAIL(SHOAL_ECONFIG, "%s has no piece for unknown text", path);
 done:
     return status;
 }

@@ -1,5 +1,7 @@
 #include "tokenizer/spec.h"
 
+#include "base/plain.h"
+
 #include <jansson.h>
 #include <stdarg.h>
 #include <string.h>
@@ -19,7 +21,7 @@ shoal_status shoali_spec_fail(const struct shoali_spec *spec, const char *format
     char text[400];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    shoali_vsnprintf(text, sizeof text, format, args);
     va_end(args);
     return shoali_spec_prefix(spec, SHOAL_FAIL(SHOAL_ECONFIG, "%s", text));
 }

@@ -1,4 +1,5 @@
-/* splitters - the patterns of well-known models by hand, many times as fast as a regular expression.
+/* splitters - the patterns of well-known models by hand, many times as fast as a regular
+ * expression.
  *
  * A function says where the match that begins at `at` ends: these patterns match at every place, so
  * that words follow each other without gaps. Classes of characters come from one table. The pattern
@@ -22,9 +23,5 @@ typedef size_t (*shoali_split_fn)(const struct shoali_classes *classes, const ch
     "[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 /* The function for a pattern; NULL: there is none. */
 shoali_split_fn shoali_splitter_of(const char *pattern);
-
-/* ByteLevel that neither splits nor adds: words pass it as they are where the model takes bytes. */
-struct shoali_pretokenizer;
-bool shoali_is_plain_byte_level(const struct shoali_pretokenizer *stage);
 
 #endif

@@ -1,14 +1,11 @@
 /* The patterns by hand against the same patterns through PCRE2, on random text. */
+#include "base/test_cmocka.h"
 #include "tokenizer/regex.h"
 #include "tokenizer/splitters.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 enum { TEXTS = 4000, CHARACTERS = 60 };
 
@@ -52,8 +49,9 @@ static void compare(const struct shoali_classes *classes, const char *pattern)
         for (int i = (int)(draw() % CHARACTERS); i >= 0; i--)
             shoali_append_code_point(character(), &text);
         for (size_t at = 0, begin, end; at < text.length; at = end) {
+            struct shoali_matches matches = {.at = at};
             assert_int_equal(
-                shoali_regex_match(regex, matcher, text.text, text.length, at, &begin, &end),
+                shoali_regex_next(regex, matcher, text.text, text.length, &matches, &begin, &end),
                 SHOAL_OK);
             const size_t fast = split(classes, text.text, text.length, at);
             if (begin != at || fast != end)
@@ -116,11 +114,42 @@ static void test_nfc(void **state)
     shoali_free(classes);
 }
 
+/* Only the text that was given is decomposed. */
+static void test_nfd(void **state)
+{
+    (void)state;
+    static const char text[] = "e\xc3\xa9\xc3\xa9";
+    struct shoali_classes *classes = NULL;
+    struct shoali_str out = {0};
+    assert_int_equal(shoali_classes_create(&classes), SHOAL_OK);
+    assert_int_equal(shoali_normal_form(SHOALI_NFD, classes, text, 3, &out), SHOAL_OK);
+    assert_string_equal(shoali_str_get(&out), "ee\xcc\x81");
+    shoali_str_fini(&out);
+    shoali_free(classes);
+}
+
+/* Circled and squared letters are parts of words, numbers and symbols around them are not. */
+static void test_words(void **state)
+{
+    (void)state;
+    static const uint32_t ranges[][2] = {
+        {0x24b6, 0x24e9}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
+    struct shoali_classes *classes = NULL;
+    assert_int_equal(shoali_classes_create(&classes), SHOAL_OK);
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
+        for (uint32_t c = ranges[i][0] - 1; c <= ranges[i][1] + 1; c++)
+            if (!(classes->of[c] & SHOALI_WORD) != (c < ranges[i][0] || c > ranges[i][1]))
+                fail_msg("U+%04X", (unsigned)c);
+    shoali_free(classes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_patterns),
         cmocka_unit_test(test_nfc),
+        cmocka_unit_test(test_nfd),
+        cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,7 +60,7 @@ static shoal_status add_token(json_t *vocab, const char *path, const char *what,
     if (name.failed) {
         status = no_memory();
     } else if (json_object_get(vocab, name.text)) {
-        status = SHOAL_FAIL(SHOAL_ECONFIG, "%s: %s %lld: this token stands here a second time",
+        status = SHOAL_FAIL(SHOAL_ECONFIG, "%s: %s %lld: this token occurs here a second time",
                             path, what, (long long)number);
     } else if (json_object_set_new(vocab, name.text, json_integer(id)) != 0) {
         status = no_memory();
@@ -120,8 +120,8 @@ done:
     return status;
 }
 
-/* The list shows each token as a text too, the byte 0 among them, which no text here may hold. It is
- * not read: another character may stand for it. */
+/* The list shows each token as a text too, the byte 0 among them, which no text here may hold. It
+ * is not read: another character may stand for it. */
 static void hide_nul(char *data, size_t bytes)
 {
     char *end = data + bytes;

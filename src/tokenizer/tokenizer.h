@@ -35,12 +35,12 @@
  * normalizer and no pre-tokenizer. A byte-level vocabulary, or one with a token per byte, gives it
  * ids that decode to the same bytes; others refuse it with its offset.
  *
- * Unicode: classes and normal forms are those of the installed utf8proc and PCRE2. Characters that a
- * later Unicode assigned may fall into other classes than in a program with newer tables.
+ * Unicode: classes and normal forms are those of the installed utf8proc and PCRE2. Characters that
+ * a later Unicode assigned may fall into other classes than in a program with newer tables.
  *
  * Threads: a tokenizer is immutable; what a call needs (buffers, the cache of words, match data) is
- * a scratch, taken from a list in the tokenizer and given back. There are as many scratches as there
- * were calls at one time, each of bounded size.
+ * a scratch, taken from a list in the tokenizer and given back. There are as many scratches as
+ * there were calls at one time, each of bounded size.
  */
 #ifndef SHOALI_TOKENIZER_H
 #define SHOALI_TOKENIZER_H
@@ -74,8 +74,7 @@ struct shoali_tokenizer_kind {
     void (*destroy)(shoal_tokenizer *tokenizer); /* optional: the kind's own parts */
     bool any_cut; /* text may be cut between any two characters without another result */
 };
-extern const struct shoali_tokenizer_kind shoali_tokenizer_byte, shoali_tokenizer_char,
-    shoali_tokenizer_null, shoali_tokenizer_pipeline;
+extern const struct shoali_tokenizer_kind shoali_tokenizer_null;
 
 struct shoali_pipeline;
 struct shoal_tokenizer {
@@ -114,8 +113,8 @@ SHOAL_CHECKED shoal_status shoali_tokenizer_encode_at(const struct shoal_tokeniz
                                                       int64_t capacity, int64_t *count);
 int64_t shoali_tokenizer_host_bytes(const struct shoal_tokenizer *tokenizer);
 /* Where a long text that is read piece by piece is cut for encoding: the bytes of the first block
- * of `text`, which holds at least SHOALI_BLOCK_BYTES bytes or ends the text (`end`). 0: more text is
- * needed. A function of the text alone: blocks end behind a newline that stands between two
+ * of `text`, which holds at least SHOALI_BLOCK_BYTES bytes or ends the text (`end`). 0: more text
+ * is needed. A function of the text alone: blocks end behind a newline that stands between two
  * characters that are no spaces, which is no place inside a word of the patterns in use. */
 #define SHOALI_BLOCK_BYTES ((size_t)1 << 15)
 #define SHOALI_BLOCK_BYTES_MAX ((size_t)1 << 18)

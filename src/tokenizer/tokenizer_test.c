@@ -1,21 +1,12 @@
 /* Mistakes and their sentences, bytes that are no UTF-8, threads, files, training. */
 #include "tokenizer/tokenizer.h"
 
+#include "base/test_cmocka.h"
 #include "base/test_folder.h"
 
 #include <jansson.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-
-#include <cmocka.h>
-
-static void ok(shoal_status status)
-{
-    if (status < 0)
-        fail_msg("%s", shoal_error_message());
-}
 
 static const char *write_named(const char *name, const char *text, size_t bytes)
 {
@@ -68,6 +59,10 @@ static void test_mistakes(void **state)
         {"{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":0}},\"post_processor\":{\"type\":"
          "\"Odd\"}}",
          "no post-processor of type `Odd`"},
+        {"{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":0}},\"post_processor\":{\"type\":"
+         "\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"[X]\"}},{\"Sequence\":{"
+         "\"id\":\"A\"}}],\"special_tokens\":{}}}",
+         "there is no `[X]`, which the template names"},
         {"{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":0}},\"added_tokens\":[{\"id\":"
          "99999999,"
          "\"content\":\"x\"}]}",
@@ -75,9 +70,121 @@ static void test_mistakes(void **state)
         {"{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAA\"},\"model\":{}"
          "}",
          "this is not base64"},
+        {"{\"model\":{\"type\":\"SentencePieceUnigram\",\"unk_id\":0,\"vocab\":[[\"<unk>\",0,2],"
+         "[\"a\",-1,5]]}}",
+         "piece 1, `a`, is marked as unused"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         refused(cases[i][0], cases[i][1]);
+}
+
+/* Only two hexadecimal digits name a byte; other pieces of that form are texts. Bytes that are
+ * neither text nor a piece are refused. */
+static void test_bytes_by_name(void **state)
+{
+    (void)state;
+    static const char json[] =
+        "{\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"a\",\"vocab\":{\"a\":0,"
+        "\"<0x4a>\":1,\"<0x4B>\":2,\"<0x4Z>\":3,\"<0xZ4>\":4,\"<0xZZ>\":5}},"
+        "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},"
+        "{\"type\":\"Fuse\"}]}}";
+    static const int32_t ids[] = {1, 2, 3, 4, 5, 0};
+    static const char expected[] = "JK<0x4Z><0xZ4><0xZZ>a";
+    shoal_tokenizer *tokenizer = NULL;
+    char text[64];
+    size_t bytes;
+    ok(shoal_tokenizer_from_json(json, strlen(json), &tokenizer));
+    ok(shoal_tokenizer_decode(tokenizer, ids, 6, text, sizeof text, &bytes));
+    assert_int_equal(bytes, strlen(expected));
+    assert_memory_equal(text, expected, strlen(expected));
+    int32_t id;
+    int64_t count;
+    assert_int_equal(shoal_tokenizer_encode(tokenizer, "a\xff", 2, &id, 1, &count), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "not UTF-8 at byte 1 (0xff)"));
+    shoal_tokenizer_destroy(tokenizer);
+}
+
+/* Bytes of a character that the vocabulary lacks, where they have tokens. */
+static void test_byte_fallback(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"merges\":[],"
+                               "\"vocab\":{\"a\":0,\"<0xC3>\":1,\"<0xA9>\":2}}}";
+    static const int32_t wanted[] = {0, 1, 2, 0};
+    shoal_tokenizer *tokenizer = NULL;
+    int32_t ids[8];
+    int64_t count;
+    ok(shoal_tokenizer_from_json(json, strlen(json), &tokenizer));
+    ok(shoal_tokenizer_encode(tokenizer,
+                              "a\xc3\xa9\xc3\xbc"
+                              "a",
+                              6, ids, 8, &count));
+    assert_int_equal(count, 4);
+    assert_memory_equal(ids, wanted, sizeof wanted);
+    shoal_tokenizer_destroy(tokenizer);
+}
+
+static const char small_json[] =
+    "{\"normalizer\":{\"type\":\"Lowercase\"},\"added_tokens\":[{\"id\":3,\"content\":\"<x>\","
+    "\"special\":true}],\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"u\",\"vocab\":{\"u\":0,"
+    "\"\xe2\x96\x81"
+    "a\":1,\"b\":2}},\"decoder\":{\"type\":\"Metaspace\",\"replacement\":"
+    "\"\xe2\x96\x81\"}}";
+
+/* Keys that are not given have their defaults. */
+static void test_description(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = {1, 1, 2};
+    shoal_tokenizer *tokenizer = NULL;
+    char *description = NULL, text[16];
+    size_t bytes;
+    ok(shoal_tokenizer_from_json(small_json, strlen(small_json), &tokenizer));
+    ok(shoal_tokenizer_describe(tokenizer, &description));
+    assert_string_equal(description,
+                        "model: WordLevel\nvocabulary: 4\nend of a document: none\n"
+                        "normalizer: Lowercase\npre-tokenizer: none\npost-processor: TEXT\n"
+                        "decoder: Metaspace\nadded tokens: 1\n  3 <x> (special)\n");
+    free(description);
+    ok(shoal_tokenizer_decode(tokenizer, ids, 3, text, sizeof text, &bytes));
+    assert_int_equal(bytes, 4);
+    assert_memory_equal(text, "a ab", 4);
+    shoal_tokenizer_destroy(tokenizer);
+}
+
+/* Each allocation of the first call fails once: an error, or nothing is lost. */
+static void test_without_memory(void **state)
+{
+    (void)state;
+    static const int32_t encoded[] = {2, 3}, decoded[] = {1, 1, 3};
+    for (int decodes = 0; decodes < 2; decodes++) {
+        bool fired = true;
+        for (int skip = 0; fired; skip++) {
+            shoal_tokenizer *tokenizer = NULL;
+            int32_t ids[4];
+            int64_t count = 0;
+            size_t bytes = 0;
+            char spec[32], text[8];
+            ok(shoal_tokenizer_from_json(small_json, strlen(small_json), &tokenizer));
+            snprintf(spec, sizeof spec, "alloc:%d", skip);
+            assert_true(skip < 100 && shoali_fault_arm(spec));
+            const shoal_status status =
+                decodes ? shoal_tokenizer_decode(tokenizer, decoded, 3, text, sizeof text, &bytes)
+                        : shoal_tokenizer_encode(tokenizer, "B<x>", 4, ids, 4, &count);
+            fired = shoali_fault_left() < 0;
+            assert_true(shoali_fault_arm(NULL));
+            assert_true(status == SHOAL_OK || (fired && status == SHOAL_ENOMEM));
+            assert_true(skip > 0 || status < 0);
+            if (status == SHOAL_OK && decodes) {
+                assert_int_equal(bytes, 6);
+                assert_memory_equal(text, "a a<x>", 6);
+            } else if (status == SHOAL_OK) {
+                assert_int_equal(count, 2);
+                assert_memory_equal(ids, encoded, sizeof encoded);
+            }
+            shoal_tokenizer_destroy(tokenizer);
+        }
+    }
 }
 
 static void test_paths(void **state)
@@ -89,11 +196,14 @@ static void test_paths(void **state)
     assert_non_null(strstr(shoal_error_message(), "has no tokenizer: tokenizer.json"));
     assert_true(shoal_tokenizer_open(write_named("x.model", "\n\x05hello", 7), &tokenizer) < 0);
     assert_non_null(strstr(shoal_error_message(), "x.model: piece 0 is damaged"));
+    static const char map[] = "\n\x09\n\x05<unk>\x18\x02\x1a\x07\x12\x05\0\0\0\0x";
+    assert_true(shoal_tokenizer_open(write_named("y.model", map, sizeof map - 1), &tokenizer) < 0);
+    assert_non_null(strstr(shoal_error_message(), "does not end with a NUL"));
     assert_true(shoal_tokenizer_open(write_named("r", "QQ== 0\nQg==\n", 12), &tokenizer) < 0);
     assert_non_null(strstr(shoal_error_message(), "/r:2: \"base64 rank\" is expected here"));
     (void)write_named("vocab.json", "{\"a\":0,\"b\":1,\"ab\":2}", 20);
     assert_true(shoal_tokenizer_open(folder, &tokenizer) < 0);
-    assert_non_null(strstr(shoal_error_message(), "needs merges.txt beside it"));
+    assert_non_null(strstr(shoal_error_message(), "needs merges.txt in the same folder"));
     (void)write_named("merges.txt", "#version: 0.2\na b\nab\n", 21);
     assert_true(shoal_tokenizer_open(folder, &tokenizer) < 0);
     assert_non_null(strstr(shoal_error_message(), "merges.txt:3: `ab` is not two strings"));
@@ -130,9 +240,142 @@ static void test_null(void **state)
     assert_int_equal(bytes, 6);
     assert_memory_equal(text, "7 99 0", 6);
     assert_true(shoal_tokenizer_encode(tokenizer, "1 100", 5, ids, 8, &count) < 0);
-    assert_non_null(strstr(shoal_error_message(), "at byte 2 no number below 100"));
+    assert_non_null(strstr(shoal_error_message(), "at byte 2 is not a number below 100"));
     assert_true(shoal_tokenizer_encode(tokenizer, "1 x", 3, ids, 8, &count) < 0);
     assert_true(shoal_tokenizer_encode(tokenizer, "1\0", 2, ids, 8, &count) < 0);
+    shoal_tokenizer_destroy(tokenizer);
+}
+
+/* ---- models ---- */
+
+static shoal_tokenizer *from_json(const char *json)
+{
+    shoal_tokenizer *tokenizer = NULL;
+    ok(shoal_tokenizer_from_json(json, strlen(json), &tokenizer));
+    return tokenizer;
+}
+
+/* The lowest rank first, of equal ones the leftmost. merge[r]: the two that rank r joins, and what
+ * they become. */
+static int plain_merge(const int32_t (*merge)[3], int merges, int32_t *id, int count)
+{
+    for (int rank = 0; rank < merges;) {
+        int at = 0;
+        while (at + 1 < count && (id[at] != merge[rank][0] || id[at + 1] != merge[rank][1]))
+            at++;
+        if (at + 1 >= count) {
+            rank++;
+            continue;
+        }
+        id[at] = merge[rank][2];
+        for (int i = at + 1; i + 1 < count; i++)
+            id[i] = id[i + 1];
+        count--;
+        rank = 0;
+    }
+    return count;
+}
+
+/* Words of many symbols are joined with a heap, short ones by looking at all pairs: both as the
+ * definition says, on both sides of the length between them. */
+static void test_long_words(void **state)
+{
+    (void)state;
+    enum { LONGEST = 210, MERGES = 5 };
+    static const int32_t merge[MERGES][3] = {{0, 0, 2}, {1, 0, 3}, {2, 2, 4}, {2, 3, 5}, {4, 1, 6}};
+    char text[LONGEST];
+    int32_t want[LONGEST], got[LONGEST];
+    shoal_tokenizer *tokenizer =
+        from_json("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"aa\":2,\"ba\":3,"
+                  "\"aaaa\":4,\"aaba\":5,\"aaaab\":6},\"merges\":[\"a a\",\"b a\",\"aa aa\","
+                  "\"aa ba\",\"aaaa b\"]}}");
+    for (uint64_t seed = 1; seed < 300; seed++) {
+        const struct shoali_stream stream = shoali_stream_make(3, "test", "words", seed);
+        const int length = seed < LONGEST ? (int)seed : LONGEST - 1;
+        int64_t got_count;
+        for (int i = 0; i < length; i++) {
+            want[i] = seed % 3 && shoali_random_below(&stream, (uint64_t)i, 5) == 0;
+            text[i] = want[i] ? 'b' : 'a';
+        }
+        const int count = plain_merge(merge, MERGES, want, length);
+        ok(shoal_tokenizer_encode(tokenizer, text, (size_t)length, got, LONGEST, &got_count));
+        assert_int_equal(got_count, count);
+        for (int i = 0; i < count; i++)
+            if (got[i] != want[i])
+                fail_msg("%.*s: token %d is %d, not %d", length, text, i, (int)got[i],
+                         (int)want[i]);
+    }
+    shoal_tokenizer_destroy(tokenizer);
+}
+
+static int64_t count_ids(const shoal_tokenizer *tokenizer, const char *text, int32_t first)
+{
+    int32_t ids[256];
+    int64_t count;
+    ok(shoal_tokenizer_encode(tokenizer, text, strlen(text), ids, 256, &count));
+    assert_true(count > 0 && count < 256);
+    assert_int_equal(ids[0], first);
+    return count;
+}
+
+/* A word of as many characters as are allowed is cut, one of more is unknown. */
+static void test_longest_word(void **state)
+{
+    (void)state;
+#define PIECES "\"vocab\":{\"[UNK]\":0,\"a\":1,\"##a\":2,\"\xc3\xa9\":3,\"##\xc3\xa9\":4}}}"
+    char word[128];
+    shoal_tokenizer *five =
+        from_json("{\"model\":{\"type\":\"WordPiece\",\"max_input_chars_per_word\":5," PIECES);
+    shoal_tokenizer *usual = from_json("{\"model\":{\"type\":\"WordPiece\"," PIECES);
+    assert_int_equal(count_ids(five, "aaaaa", 1), 5);
+    assert_int_equal(count_ids(five, "aaaaaa", 0), 1);
+    assert_int_equal(count_ids(five, "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9", 3), 5);
+    assert_int_equal(count_ids(five,
+                               "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+                               "a",
+                               0),
+                     1);
+    memset(word, 'a', sizeof word);
+    word[101] = '\0';
+    assert_int_equal(count_ids(usual, word, 0), 1);
+    word[100] = '\0';
+    assert_int_equal(count_ids(usual, word, 1), 100);
+    shoal_tokenizer_destroy(five);
+    shoal_tokenizer_destroy(usual);
+}
+
+static void put_utf8(uint32_t c, char *to)
+{
+    if (c < 0x10000)
+        snprintf(to, 8, "%c%c%c", (char)(0xe0 | c >> 12), (char)(0x80 | (c >> 6 & 63)),
+                 (char)(0x80 | (c & 63)));
+    else
+        snprintf(to, 8, "%c%c%c%c", (char)(0xf0 | c >> 18), (char)(0x80 | (c >> 12 & 63)),
+                 (char)(0x80 | (c >> 6 & 63)), (char)(0x80 | (c & 63)));
+}
+
+/* The ranges in which BERT puts spaces around a character, at both edges. The gap behind U+2B81F is
+ * Hugging Face's. */
+static void test_chinese_ranges(void **state)
+{
+    (void)state;
+    static const uint32_t ranges[][2] = {{0x3400, 0x4dbf},   {0x4e00, 0x9fff},   {0xf900, 0xfaff},
+                                         {0x20000, 0x2a6df}, {0x2a700, 0x2b81f}, {0x2b920, 0x2ceaf},
+                                         {0x2f800, 0x2fa1f}};
+    shoal_tokenizer *tokenizer = from_json(
+        "{\"normalizer\":{\"type\":\"BertNormalizer\",\"clean_text\":false,\"lowercase\":false},"
+        "\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},"
+        "\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"?\",\"vocab\":{\"?\":0}}}");
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
+        for (int edge = 0; edge < 2; edge++)
+            for (int inside = 0; inside < 2; inside++) {
+                const uint32_t c = ranges[i][edge] + (inside ? 0u : edge ? 1u : ~0u);
+                char text[16] = "x", letter[8];
+                put_utf8(c, letter);
+                strcat(strcat(text, letter), "y");
+                if (count_ids(tokenizer, text, 0) != (inside ? 3 : 1))
+                    fail_msg("U+%04X is %sin a range", (unsigned)c, inside ? "not " : "");
+            }
     shoal_tokenizer_destroy(tokenizer);
 }
 
@@ -187,6 +430,16 @@ static void test_training(void **state)
         .paths = &(const char *){"x"}, .path_count = 1, .vocab_size = 255};
     assert_true(shoal_tokenizer_train(&small, &one) < 0);
     assert_non_null(strstr(shoal_error_message(), "give --vocab-size from 256"));
+    /* a special token that no tokenizer.json can hold */
+    const shoal_tokenizer_train_args odd = {
+        .paths = &(const char *){write_named("text", "some text", 9)},
+        .path_count = 1,
+        .vocab_size = 300,
+        .special_tokens = &(const char *){"<\xff>"},
+        .special_count = 1};
+    assert_true(shoal_tokenizer_train(&odd, &one) < 0);
+    assert_non_null(strstr(shoal_error_message(), "special token 1 is not UTF-8 text"));
+    assert_null(one);
 }
 
 /* Any bytes, and text in pieces, come back. */
@@ -299,10 +552,13 @@ static void test_blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mistakes),   cmocka_unit_test(test_paths),
-        cmocka_unit_test(test_null),       cmocka_unit_test(test_training),
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_mistakes),       cmocka_unit_test(test_bytes_by_name),
+        cmocka_unit_test(test_byte_fallback),  cmocka_unit_test(test_description),
+        cmocka_unit_test(test_without_memory), cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_null),           cmocka_unit_test(test_long_words),
+        cmocka_unit_test(test_longest_word),   cmocka_unit_test(test_chinese_ranges),
+        cmocka_unit_test(test_training),       cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_threads),        cmocka_unit_test(test_blocks),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

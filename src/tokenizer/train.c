@@ -1,5 +1,7 @@
 #include "tokenizer/train.h"
 
+#include "base/beginning.h"
+#include "base/str.h"
 #include "tokenizer/formats.h"
 #include "tokenizer/pipeline.h"
 
@@ -21,8 +23,22 @@ static shoal_status find_pattern(const char *name, const struct pattern **patter
         if (strcmp(rows[i].name, name) == 0)
             return SHOAL_OK;
     }
-    return SHOAL_FAIL(SHOAL_EINVAL, "there is no pattern `%s` for training: gpt2, llama3, qwen2",
-                      name);
+    return SHOAL_FAIL(SHOAL_EINVAL,
+                      "there is no pattern `%s` for training; use gpt2, llama3 or qwen2", name);
+}
+
+/* Braces and keys of a million records would become tokens. */
+static shoal_status check_json(const shoal_tokenizer_train_args *args, const char *path,
+                               const char *text, size_t bytes)
+{
+    const char *dot = strrchr(path, '.');
+    if (args->data_text || bytes == 0 ||
+        (!shoali_json_is_lines(text, bytes) && (!dot || strcmp(dot, ".json") != 0)))
+        return SHOAL_OK;
+    return SHOAL_FAIL(SHOAL_EINVAL,
+                      "%s is JSON, of which the tokenizer would learn braces and keys: write its "
+                      "texts to a file (jq -r .text), or give --data-text to take it as it stands",
+                      path);
 }
 
 static shoal_status count_files(const shoal_tokenizer_train_args *args,
@@ -31,17 +47,27 @@ static shoal_status count_files(const shoal_tokenizer_train_args *args,
     shoal_status status;
     struct shoali_classes *classes = NULL;
     struct shoali_pool *pool = NULL;
+    bool any = false;
     SHOAL_TRY(status, shoali_classes_create(&classes), done);
     SHOAL_TRY(status, shoali_pool_create(args->threads, &pool), done);
     for (int32_t i = 0; i < args->path_count; i++) {
         char *text = NULL;
         size_t bytes;
         SHOAL_TRY(status, shoali_read_file(args->paths[i], &text, &bytes), done);
-        status = shoali_count_words(pool, classes, shoali_splitter_of(pattern->pattern), text,
-                                    bytes, counts);
+        status = shoali_beginning_wide(args->paths[i], text, bytes);
+        if (status == SHOAL_OK)
+            status = check_json(args, args->paths[i], text, bytes);
+        if (status == SHOAL_OK)
+            status = shoali_count_words(pool, classes, shoali_splitter_of(pattern->pattern), text,
+                                        bytes, counts);
         free(text);
         SHOAL_TRY(status, status, done);
+        any = any || bytes > 0;
     }
+    if (!any)
+        status = SHOAL_FAIL(SHOAL_EINVAL, "%s %s: there is no text to learn a vocabulary from",
+                            args->paths[0],
+                            args->path_count > 1 ? "and the others are empty" : "is empty");
 done:
     shoali_pool_destroy(pool);
     shoali_free(classes);
@@ -70,6 +96,10 @@ static shoal_status begin_vocab(const shoal_tokenizer_train_args *args,
             return SHOAL_ENOMEM;
         if (!*text || shoali_vocab_find(&trained->vocab, text, strlen(text)) >= 0)
             return SHOAL_FAIL(SHOAL_EINVAL, "the special token `%s` is empty or given twice", text);
+        if (shoali_utf8_check(text, strlen(text)) != strlen(text))
+            return SHOAL_FAIL(SHOAL_EINVAL,
+                              "special token %d is not UTF-8 text: tokenizer.json cannot hold it",
+                              (int)i + 1);
         shoali_vocab_add(&trained->vocab, trained->size++, text, strlen(text));
     }
     for (uint32_t c = 0; c < 0x144; c++) {
@@ -165,14 +195,14 @@ done:
     return status;
 }
 
-shoal_status shoal_tokenizer_train_sized(const shoal_tokenizer_train_args *args, size_t args_size,
-                                         shoal_tokenizer **tokenizer)
+shoal_status shoal_tokenizer_train(const shoal_tokenizer_train_args *args,
+                                   shoal_tokenizer **tokenizer)
 {
     shoal_status status;
     shoal_tokenizer_train_args own = {0};
     *tokenizer = NULL;
-    SHOAL_TRY(status, SHOALI_SIZED_READ(shoal_tokenizer_train_args, threads, args, args_size, &own),
-              done);
+    if (args)
+        own = *args;
     SHOAL_TRY(status, train(&own, tokenizer), done);
 done:
     return status;

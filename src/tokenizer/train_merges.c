@@ -12,7 +12,7 @@ struct pair {
     uint64_t key; /* left << 32 | right; UINT64_MAX: free */
     int64_t count;
     struct places found; /* by the merge at work */
-    bool touched;
+    bool changed;
 };
 /* A pair as it stood when it was found; its count may be smaller by now. */
 struct candidate {
@@ -31,8 +31,8 @@ struct learner {
     uint64_t mask, used;
     struct candidate *heap;
     int64_t heap_count, heap_capacity;
-    uint64_t *touched; /* keys of the merge at work */
-    int64_t touched_count, touched_capacity;
+    uint64_t *changed; /* keys of the merge at work */
+    int64_t changed_count, changed_capacity;
 };
 
 static shoal_status no_memory(void)
@@ -115,15 +115,15 @@ static shoal_status change(struct learner *learner, int32_t left, int32_t right,
         return SHOAL_OK;
     if (!add_place(&pair->found, word))
         return no_memory();
-    if (pair->touched)
+    if (pair->changed)
         return SHOAL_OK;
-    uint64_t *touched =
-        more(learner->touched, learner->touched_count, &learner->touched_capacity, sizeof *touched);
-    if (!touched)
+    uint64_t *changed =
+        more(learner->changed, learner->changed_count, &learner->changed_capacity, sizeof *changed);
+    if (!changed)
         return no_memory();
-    learner->touched = touched;
-    touched[learner->touched_count++] = key;
-    pair->touched = true;
+    learner->changed = changed;
+    changed[learner->changed_count++] = key;
+    pair->changed = true;
     return SHOAL_OK;
 }
 
@@ -175,18 +175,18 @@ static struct candidate pop(struct learner *learner)
 static shoal_status offer(struct learner *learner)
 {
     shoal_status status = SHOAL_OK;
-    for (int64_t i = 0; i < learner->touched_count; i++) {
-        struct pair *pair = find(learner, learner->touched[i]);
+    for (int64_t i = 0; i < learner->changed_count; i++) {
+        struct pair *pair = find(learner, learner->changed[i]);
         const struct candidate candidate = {
             .count = pair->count, .key = pair->key, .places = pair->found};
         pair->found = (struct places){0};
-        pair->touched = false;
+        pair->changed = false;
         if (candidate.count <= 0)
             free(candidate.places.word);
         else
             SHOAL_TRY(status, push(learner, candidate), done);
     }
-    learner->touched_count = 0;
+    learner->changed_count = 0;
 done:
     return status;
 }
@@ -338,6 +338,6 @@ done:
     free(learner.frequency);
     free(learner.pair);
     free(learner.heap);
-    free(learner.touched);
+    free(learner.changed);
     return status;
 }

@@ -1,11 +1,14 @@
 /* Unigram: of all ways to cut a word into pieces the one of the largest sum of scores (Viterbi).
  *
  *   Unigram               as `tokenizers`: scores are doubles, what is unknown is joined
- *   SentencePieceUnigram  as SentencePiece: floats, summed over the whole text; pieces of the user's
+ *   SentencePieceUnigram  as SentencePiece: floats, summed over the whole text; pieces of the
+ * user's
  *                         are always taken, control pieces never
  *
  * Ties go to the piece that begins earlier, which is the order of comparison in both. */
 #include "tokenizer/unigram.h"
+
+#include "base/plain.h"
 
 #include <float.h>
 #include <jansson.h>
@@ -26,16 +29,16 @@ struct unigram {
     bool byte_fallback, has_bytes, floats;
 };
 
-/* A score as `tokenizers` reads it: the digits as an integer, divided by a power of ten, which is up
- * to two units off the number that they say. Ties between ways depend on it. The digits are those of
- * the shortest text of the number, which is how such files are written. */
+/* A score as `tokenizers` reads it: the digits as an integer, divided by a power of ten, which is
+ * up to two units off the number that they say. Ties between ways depend on it. The digits are
+ * those of the shortest text of the number, which is how such files are written. */
 static double as_read(double score)
 {
     char text[40];
     int digits = 15;
     do
-        snprintf(text, sizeof text, "%.*e", digits - 1, score);
-    while (++digits <= 17 && strtod(text, NULL) != score);
+        shoali_snprintf(text, sizeof text, "%.*e", digits - 1, score);
+    while (++digits <= 17 && shoali_strtod(text, NULL) != score);
     double whole = 0, power = 1;
     uint64_t number = 0;
     int places = 0;
@@ -52,7 +55,7 @@ static double as_read(double score)
     }
     whole = (double)number;
     snprintf(text, sizeof text, "1e%d", exponent < 0 ? -exponent : exponent);
-    power = strtod(text, NULL);
+    power = shoali_strtod(text, NULL);
     whole = exponent < 0 ? whole / power : whole * power;
     return score < 0 ? -whole : whole;
 }
@@ -209,10 +212,10 @@ static shoal_status put(const struct shoali_word_model *model, const char *text,
     if (all)
         return SHOAL_OK;
     if (unigram->unk < 0)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "`%.*s` is in no piece of the vocabulary, which has no token for what is "
-                          "unknown",
-                          (int)(bytes > 60 ? 60 : bytes), text);
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "`%.*s` is in no piece of the vocabulary, which has no token for unknown text",
+            (int)(bytes > 60 ? 60 : bytes), text);
     shoali_ids_add(ids, unigram->unk);
     return SHOAL_OK;
 }
@@ -223,7 +226,7 @@ static shoal_status encode(const struct shoali_word_model *model, struct shoali_
     shoal_status status = SHOAL_OK;
     const struct unigram *unigram = model->state;
     if (bytes > UINT32_MAX - 2)
-        return SHOAL_FAIL(SHOAL_EINVAL, "a word of %zu bytes is too long", bytes);
+        return SHOAL_FAIL(SHOAL_EINVAL, "a word has %zu bytes, which is too long", bytes);
     struct node *node = shoali_scratch_symbols(run->scratch, (bytes + 1) * sizeof *node);
     if (!node)
         return SHOAL_ENOMEM;

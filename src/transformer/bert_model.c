@@ -10,37 +10,38 @@
     }
 static const struct shoali_model_option options[] = {
     OPTION("num-layers", num_layers, INT, .required = true, .min = 1, .max = 100000,
-           .help = "transformer blocks"),
+           .help = "transformer layers"),
     OPTION("hidden-size", hidden_size, INT, .required = true, .min = 1, .max = 1 << 20,
-           .help = "channels of the residual stream"),
+           .help = "size of the hidden state of each token"),
     OPTION("num-attention-heads", num_attention_heads, INT, .required = true, .min = 1,
            .max = 1 << 20, .help = "attention heads; must divide the hidden size"),
     OPTION("seq-length", seq_length, INT, .required = true, .min = 5, .max = 1 << 24,
            .unit = "tokens", .help = "length of a training sample, [CLS] and two [SEP] included"),
     OPTION("max-position-embeddings", max_position_embeddings, INT, .min = 0, .max = 1 << 24,
-           .unit = "tokens", .help = "rows of the position table; 0: the sequence length"),
+           .unit = "tokens", .help = "rows of the position embedding; 0: the sequence length"),
     OPTION("ffn-hidden-size", ffn_hidden_size, INT, .min = 0, .max = 1 << 24,
-           .help = "inner size of the feed-forward part; 0: four times the hidden size"),
+           .help = "inner size of the feed-forward layer; 0: four times the hidden size"),
     OPTION("vocab-size", vocab_size, INT, .min = 0, .max = 1e9,
-           .help = "kinds of tokens of data files (0: as their .tokens.json says) and of "
-                   "--mock-data (0: 256); shoal plan: of any data, 0: those of --data-path"),
+           .help = "size of the vocabulary; 0: as in the .tokens.json of the data files, 256 for "
+                   "--mock-data; `shoal plan` takes it for any data, 0: counted in --data-path"),
     OPTION("make-vocab-size-divisible-by", make_vocab_size_divisible_by, INT, .default_value = 1,
            .min = 1, .max = 1 << 20,
-           .help = "rows of the token table are padded to a multiple of this"),
+           .help = "multiple to which the rows of the token embedding are padded"),
     OPTION("attention-dropout", attention_dropout, FLOAT, .default_value = 0.1,
-           .help = "dropout of attention probabilities"),
+           .help = "dropout probability of attention weights"),
     OPTION("hidden-dropout", hidden_dropout, FLOAT, .default_value = 0.1,
-           .help = "dropout of what enters the residual stream"),
+           .help = "dropout probability of embeddings and of each layer's output before the "
+                   "residual addition"),
     OPTION("init-method-std", init_method_std, FLOAT, .default_value = 0.02, .min = 0, .max = 10,
            .help = "standard deviation of initial weights"),
     OPTION("norm-epsilon", norm_epsilon, FLOAT, .default_value = 1e-12, .min = 0, .max = 1,
-           .help = "epsilon of layer-norm"),
-    OPTION("openai-gelu", openai_gelu, BOOL, .help = "GELU in its tanh form (default: erf)"),
+           .help = "epsilon of layer norm"),
+    OPTION("openai-gelu", openai_gelu, BOOL, .help = "use the tanh form of GELU (default: erf)"),
     OPTION("bert-binary-head", binary_head, BOOL, .default_value = 1, .flag = "bert-no-binary-head",
-           .help = "samples of one text, and nothing learnt of the order of two"),
+           .help = "train without sentence order prediction, on samples of one text"),
     OPTION("bert-pre-norm", pre_norm, BOOL,
-           .help = "layer-norm before attention and feed-forward and behind the last block, as "
-                   "Megatron's BERT has it; default: behind each, as published"),
+           .help = "put layer norm before attention and feed-forward and after the last layer, "
+                   "as Megatron's BERT does; default: after each of them, as published"),
 };
 
 /* As published, but without dropout, and with a table whose rows products like. */

@@ -85,7 +85,8 @@ static void forward_embedding(const shoal_layer *layer, shoal_tape *tape, shoal_
 
 static shoal_status declare_block(const void *opaque, shoal_declaration *declaration)
 {
-    const shoal_gpt_config *config = opaque;
+    const struct shoali_gpt_block_config *block = opaque;
+    const shoal_gpt_config *config = block->model;
     const int64_t hidden = config->hidden_size, ffn = config->ffn_hidden_size;
     const double std = config->init_method_std;
     const double scaled = std / sqrt(2.0 * (double)config->num_layers);
@@ -147,10 +148,12 @@ static shoal_tensor *project_into(shoal_tape *tape, shoal_tensor *y, shoal_param
 
 static void forward_block(const shoal_layer *layer, shoal_tape *tape, shoal_boundary *boundary)
 {
-    const shoal_gpt_config *config = shoal_layer_config(layer);
+    const struct shoali_gpt_block_config *block = shoal_layer_config(layer);
+    const shoal_gpt_config *config = block->model;
     const struct block_params p = block_params_of(layer, config->add_bias_linear);
-    const shoal_activation gelu =
-        config->openai_gelu ? SHOAL_ACTIVATION_GELU_TANH : SHOAL_ACTIVATION_GELU;
+    const shoal_activation activation = config->relu          ? SHOAL_ACTIVATION_RELU
+                                        : config->openai_gelu ? SHOAL_ACTIVATION_GELU_TANH
+                                                              : SHOAL_ACTIVATION_GELU;
     shoal_tensor *x = shoal_boundary_get(tape, boundary, 0); /* [B, T, C] */
 
     shoal_scope_begin(tape, "attn");
@@ -159,14 +162,16 @@ static void forward_block(const shoal_layer *layer, shoal_tape *tape, shoal_boun
     y = shoal_attention(tape, y,
                         &(shoal_attention_args){
                             .heads = config->num_attention_heads,
+                            .scale = block->softmax_scale,
                             .dropout = shoal_tape_training(tape) ? config->attention_dropout : 0});
     x = project_into(tape, y, p.attn_proj_w, p.attn_proj_b, x, config->hidden_dropout);
     shoal_scope_end(tape, &x, 1);
 
     shoal_scope_begin(tape, "mlp");
     y = shoal_layer_norm(tape, x, p.ln_2_w, p.ln_2_b, config->norm_epsilon);
-    y = shoal_linear(tape, y, p.fc_w,
-                     &(shoal_linear_args){.bias = p.fc_b, .activation = gelu}); /* [B, T, 4C] */
+    y = shoal_linear(
+        tape, y, p.fc_w,
+        &(shoal_linear_args){.bias = p.fc_b, .activation = activation}); /* [B, T, 4C] */
     x = project_into(tape, y, p.proj_w, p.proj_b, x, config->hidden_dropout);
     shoal_scope_end(tape, &x, 1);
     shoal_boundary_set(tape, boundary, &x, 1);
@@ -206,8 +211,11 @@ static void forward_head(const shoal_layer *layer, shoal_tape *tape, shoal_bound
         shoal_layer_norm(tape, shoal_boundary_get(tape, boundary, 0), shoal_layer_param(layer, 0),
                          bias ? shoal_layer_param(layer, 1) : NULL, config->norm_epsilon);
     shoal_param *weight = shoal_layer_param(layer, 1 + bias);
-    shoal_tensor *out = shoali_next_token_head(tape, x, weight, config->cross_entropy_loss_fusion,
-                                               config->label_smoothing);
+    shoal_tensor *out =
+        shoali_next_token_head(tape, x,
+                               &(struct shoali_head){.weight = weight,
+                                                     .fused = config->cross_entropy_loss_fusion,
+                                                     .label_smoothing = config->label_smoothing});
     shoal_boundary_set(tape, boundary, &out, 1);
 }
 

@@ -1,6 +1,7 @@
 /* GPT-2: its row of the table. */
 #include "transformer/transformer.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #define OPTION(key, member, kind, ...)                                    \
@@ -10,48 +11,60 @@
     }
 static const struct shoali_model_option options[] = {
     OPTION("num-layers", num_layers, INT, .required = true, .min = 1, .max = 100000,
-           .help = "transformer blocks"),
+           .help = "transformer layers"),
     OPTION("hidden-size", hidden_size, INT, .required = true, .min = 1, .max = 1 << 20,
-           .help = "channels of the residual stream"),
+           .help = "size of the hidden state of each token"),
     OPTION("num-attention-heads", num_attention_heads, INT, .required = true, .min = 1,
            .max = 1 << 20, .help = "attention heads; must divide the hidden size"),
     OPTION("seq-length", seq_length, INT, .required = true, .min = 1, .max = 1 << 24,
            .unit = "tokens", .help = "length of a training sample"),
     OPTION("max-position-embeddings", max_position_embeddings, INT, .min = 0, .max = 1 << 24,
-           .unit = "tokens", .help = "rows of the position table; 0: the sequence length"),
+           .unit = "tokens", .help = "rows of the position embedding; 0: the sequence length"),
     OPTION("ffn-hidden-size", ffn_hidden_size, INT, .min = 0, .max = 1 << 24,
-           .help = "inner size of the feed-forward part; 0: four times the hidden size"),
+           .help = "inner size of the feed-forward layer; 0: four times the hidden size"),
     OPTION("vocab-size", vocab_size, INT, .min = 0, .max = 1e9,
-           .help = "kinds of tokens of data files (0: as their .tokens.json says) and of "
-                   "--mock-data (0: 256); shoal plan: of any data, 0: those of --data-path"),
+           .help = "size of the vocabulary; 0: as in the .tokens.json of the data files, 256 for "
+                   "--mock-data; `shoal plan` takes it for any data, 0: counted in --data-path"),
     OPTION("make-vocab-size-divisible-by", make_vocab_size_divisible_by, INT, .default_value = 1,
            .min = 1, .max = 1 << 20,
-           .help = "rows of the token table are padded to a multiple of this"),
+           .help = "multiple to which the rows of the token embedding are padded"),
     OPTION("attention-dropout", attention_dropout, FLOAT, .default_value = 0.1,
-           .help = "dropout of attention probabilities"),
+           .help = "dropout probability of attention weights"),
     OPTION("hidden-dropout", hidden_dropout, FLOAT, .default_value = 0.1,
-           .help = "dropout of what enters the residual stream"),
+           .help = "dropout probability of embeddings and of each layer's output before the "
+                   "residual addition"),
     OPTION("init-method-std", init_method_std, FLOAT, .default_value = 0.02, .min = 0, .max = 10,
            .help = "standard deviation of initial weights"),
     OPTION("norm-epsilon", norm_epsilon, FLOAT, .default_value = 1e-5, .min = 0, .max = 1,
-           .help = "epsilon of layer-norm"),
+           .help = "epsilon of layer norm"),
     OPTION("add-bias-linear", add_bias_linear, BOOL, .default_value = 1,
-           .flag = "disable-bias-linear", .help = "no biases in linear and norm layers"),
-    OPTION("openai-gelu", openai_gelu, BOOL, .help = "GELU in its tanh form (default: erf)"),
+           .flag = "disable-bias-linear", .help = "leave biases out of linear and norm layers"),
+    OPTION("openai-gelu", openai_gelu, BOOL, .help = "use the tanh form of GELU (default: erf)"),
     OPTION("untie-embeddings-and-output-weights", untie_embeddings, BOOL,
-           .help = "an output matrix of its own"),
+           .help = "train an output matrix apart from the token embedding"),
     {.option = {.name = "cross-entropy-loss-fusion",
                 .type = SHOAL_MODEL_BOOL,
                 .lean = true,
-                .help = "output matrix and loss in tiles of the vocabulary: no logits in memory, "
-                        "for one more product with that matrix in backward"},
+                .help = "compute output matrix and loss in tiles of the vocabulary: saves the "
+                        "memory of the logits, costs one more product with that matrix in the "
+                        "backward pass"},
      .offset = offsetof(shoal_gpt_config, cross_entropy_loss_fusion),
      .newer = true},
     {.option = {.name = "label-smoothing",
                 .type = SHOAL_MODEL_FLOAT,
-                .help = "of the training loss: probability that goes from a target to the other "
-                        "tokens, in equal shares; evaluation has none"},
+                .help = "label smoothing of the training loss: probability taken from the target "
+                        "and shared equally by all other tokens; validation uses none"},
      .offset = offsetof(shoal_gpt_config, label_smoothing),
+     .newer = true},
+    {.option = {.name = "relu",
+                .type = SHOAL_MODEL_BOOL,
+                .help = "use max(x, 0) in the feed-forward layer instead of GELU"},
+     .offset = offsetof(shoal_gpt_config, relu),
+     .newer = true},
+    {.option = {.name = "scale-attn-by-inverse-layer-idx",
+                .type = SHOAL_MODEL_BOOL,
+                .help = "divide attention scores of layer i, counted from 0, by i + 1"},
+     .offset = offsetof(shoal_gpt_config, scale_attn_by_inverse_layer_idx),
      .newer = true},
 };
 
@@ -88,11 +101,12 @@ static const struct shoali_model_preset presets[] = {
      12, 64},
 };
 
-void shoal_gpt_config_defaults_sized(shoal_gpt_config *config, size_t config_size)
+void shoal_gpt_config_defaults(shoal_gpt_config *config)
 {
     shoal_gpt_config defaults;
     shoali_model_defaults(&shoali_model_gpt, &defaults);
-    shoali_sized_copy(config, config_size, &defaults, sizeof defaults);
+    if (config)
+        *config = defaults;
 }
 
 static void fill_derived(shoal_gpt_config *config)
@@ -137,7 +151,10 @@ static shoal_status check(const shoal_gpt_config *config)
     SHOAL_TRY(status, check_probability("attention-dropout", config->attention_dropout), done);
     SHOAL_TRY(status, check_probability("hidden-dropout", config->hidden_dropout), done);
     SHOAL_TRY(status, check_probability("label-smoothing", config->label_smoothing), done);
-    if (config->hidden_size % config->num_attention_heads)
+    if (config->relu && config->openai_gelu)
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "--openai-gelu has no effect with --relu: leave one of them out");
+    else if (config->hidden_size % config->num_attention_heads)
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "--hidden-size %lld is not divisible by --num-attention-heads %lld: "
                             "each head needs the same whole number of channels",
@@ -163,8 +180,12 @@ static shoal_status build(struct shoali_model *made)
     struct shoali_arena *arena = &made->arena;
     const shoal_gpt_config *config = made->config.values;
     const int32_t count = (int32_t)config->num_layers + 2;
+    const bool by_layer = config->scale_attn_by_inverse_layer_idx;
+    const double head = (double)(config->hidden_size / config->num_attention_heads);
     shoal_layer_spec *layer = shoali_arena_alloc(arena, (size_t)count * sizeof *layer);
-    if (!layer)
+    struct shoali_gpt_block_config *block =
+        shoali_arena_alloc(arena, (size_t)count * sizeof *block);
+    if (!layer || !block)
         return SHOAL_ENOMEM;
     layer[0] =
         (shoal_layer_spec){.type = &shoali_gpt_embedding, .name = "transformer", .config = config};
@@ -172,8 +193,11 @@ static shoal_status build(struct shoali_model *made)
         const char *name = shoali_arena_printf(arena, "transformer.h.%d", (int)i);
         if (!name)
             return SHOAL_ENOMEM;
-        layer[i + 1] =
-            (shoal_layer_spec){.type = &shoali_gpt_block, .name = name, .config = config};
+        block[i] = (struct shoali_gpt_block_config){
+            .model = config, .softmax_scale = by_layer ? 1 / (sqrt(head) * (i + 1)) : 0};
+        layer[i + 1] = (shoal_layer_spec){.type = &shoali_gpt_block,
+                                          .name = name,
+                                          .config = shoali_model_share(block, i, sizeof *block)};
     }
     layer[count - 1] =
         (shoal_layer_spec){.type = &shoali_gpt_head, .name = "lm_head", .config = config};
@@ -212,28 +236,22 @@ const struct shoali_model_row shoali_model_gpt = {
     .max_length = max_length,
 };
 
-/* What an older program's configuration does not have keeps its default. */
-shoal_status shoal_gpt_create_sized(const shoal_gpt_config *config, size_t config_size,
-                                    shoal_model **model)
+shoal_status shoal_gpt_create(const shoal_gpt_config *config, shoal_model **model)
 {
     shoal_status status;
     shoal_gpt_config values;
     *model = NULL;
     shoali_model_defaults(&shoali_model_gpt, &values);
-    SHOAL_TRY(status,
-              SHOALI_SIZED_READ(shoal_gpt_config, cross_entropy_loss_fusion, config, config_size,
-                                &values),
-              done);
+    if (config)
+        values = *config;
     SHOAL_TRY(status, shoali_model_create(&shoali_model_gpt, &values, model), done);
 done:
     return status;
 }
 
-void shoal_gpt_get_config_sized(const shoal_model *model, shoal_gpt_config *config,
-                                size_t config_size)
+void shoal_gpt_get_config(const shoal_model *model, shoal_gpt_config *config)
 {
     const shoal_model_config *made = shoal_model_get_config(model);
     const bool gpt = made->row == &shoali_model_gpt;
-    shoali_sized_copy(config, config_size, gpt ? made->values : NULL,
-                      gpt ? sizeof(shoal_gpt_config) : 0);
+    *config = gpt ? *(const shoal_gpt_config *)made->values : (shoal_gpt_config){0};
 }

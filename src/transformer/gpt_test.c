@@ -1,22 +1,12 @@
 /* The GPT as a declaration: parameters, names, initial values, refusals. */
 #include "autograd/autograd.h"
+#include "base/test_cmocka.h"
 #include "transformer/transformer.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
-
-static void ok(shoal_status status)
-{
-    if (status < 0)
-        fail_msg("%s: %s", shoal_status_name(status), shoal_error_trace());
-}
 
 static shoal_gpt_config small(void)
 {

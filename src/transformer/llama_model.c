@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static const char *const position_names[] = {"learned_absolute", "rope", "none", NULL};
 static const char *const norm_names[] = {"LayerNorm", "RMSNorm", NULL};
@@ -12,105 +13,151 @@ static const char *const norm_names[] = {"LayerNorm", "RMSNorm", NULL};
         .option = {.name = key, .type = SHOAL_MODEL_##kind, __VA_ARGS__}, \
         .offset = offsetof(struct shoali_llama_config, member),           \
     }
+/* Configurations stored before there was such an option have the default. */
+#define NEWER(key, member, kind, ...)                                          \
+    {                                                                          \
+        .option = {.name = key, .type = SHOAL_MODEL_##kind, __VA_ARGS__},      \
+        .offset = offsetof(struct shoali_llama_config, member), .newer = true, \
+    }
 static const struct shoali_model_option options[] = {
     OPTION("num-layers", num_layers, INT, .required = true, .min = 1, .max = 100000,
-           .help = "transformer blocks"),
+           .help = "transformer layers"),
     OPTION("hidden-size", hidden_size, INT, .required = true, .min = 1, .max = 1 << 20,
-           .help = "channels of the residual stream"),
+           .help = "size of the hidden state of each token"),
     OPTION("num-attention-heads", num_attention_heads, INT, .required = true, .min = 1,
            .max = 1 << 20, .help = "query heads"),
     OPTION("seq-length", seq_length, INT, .required = true, .min = 1, .max = 1 << 20,
            .unit = "tokens", .help = "length of a training sample"),
     OPTION("max-position-embeddings", max_position_embeddings, INT, .min = 0, .max = 1 << 20,
            .unit = "tokens",
-           .help = "longest text, and rows of a learned position table; 0: the sequence length"),
+           .help = "longest sequence, and rows of a learned position embedding; 0: the sequence "
+                   "length"),
     OPTION("group-query-attention", group_query_attention, BOOL,
-           .help = "query heads share key and value heads: --num-query-groups of them"),
+           .help = "let query heads share --num-query-groups key and value heads"),
     OPTION("num-query-groups", num_query_groups, INT, .min = 0, .max = 1 << 20,
-           .help = "key and value heads with --group-query-attention; 0: 1"),
+           .help = "key and value heads; needs --group-query-attention; 0: 1"),
     OPTION("kv-channels", kv_channels, INT, .min = 0, .max = 1 << 16,
-           .help = "channels of a head; 0: the hidden size divided by the heads"),
+           .help = "size of a head; 0: the hidden size divided by the heads"),
     OPTION("ffn-hidden-size", ffn_hidden_size, INT, .min = 0, .max = 1 << 24,
-           .help = "inner size of the feed-forward part; 0: four times the hidden size, with a "
+           .help = "inner size of the feed-forward layer; 0: four times the hidden size; with a "
                    "gate two thirds of that, rounded down to a multiple of 64"),
     OPTION("vocab-size", vocab_size, INT, .min = 0, .max = 1e9,
-           .help = "kinds of tokens of data files (0: as their .tokens.json says) and of "
-                   "--mock-data (0: 256); shoal plan: of any data, 0: those of --data-path"),
+           .help = "size of the vocabulary; 0: as in the .tokens.json of the data files, 256 for "
+                   "--mock-data; `shoal plan` takes it for any data, 0: counted in --data-path"),
     OPTION("make-vocab-size-divisible-by", make_vocab_size_divisible_by, INT, .default_value = 1,
            .min = 1, .max = 1 << 20,
-           .help = "rows of the token table are padded to a multiple of this"),
+           .help = "multiple to which the rows of the token embedding are padded"),
     OPTION("normalization", normalization, CHOICE, .default_value = SHOALI_NORM_RMS,
-           .choices = norm_names, .help = "norms of the layers; LayerNorm has biases"),
+           .choices = norm_names, .help = "kind of norm; LayerNorm has biases"),
     OPTION("norm-epsilon", norm_epsilon, FLOAT, .default_value = 1e-5, .min = 0, .max = 1,
            .help = "epsilon of the norms"),
     OPTION("apply-layernorm-1p", apply_layernorm_1p, BOOL,
-           .help = "norms store their weight minus 1 (Gemma)"),
+           .help = "store norm weights minus 1 (Gemma)"),
     OPTION("qk-layernorm", qk_layernorm, BOOL,
-           .help = "a norm of each query and key head before positions (Qwen 3)"),
+           .help = "normalize each query and key head before positions are applied (Qwen 3)"),
     OPTION("position-embedding-type", position_embedding_type, CHOICE,
            .default_value = SHOALI_POSITIONS_ROPE, .choices = position_names,
-           .help = "how positions enter"),
+           .help = "kind of position embedding"),
     OPTION("rotary-base", rotary_base, FLOAT, .default_value = 10000, .min = 1, .max = 1e15,
-           .help = "of rope: base of the frequencies (rope_theta)"),
+           .help = "base of the rope frequencies (rope_theta)"),
     OPTION("rotary-percent", rotary_percent, FLOAT, .default_value = 1, .min = 0, .max = 1,
-           .help = "of rope: the part of each head that is turned"),
+           .help = "fraction of each head that rope rotates"),
     OPTION("rotary-interleaved", rotary_interleaved, BOOL,
-           .help = "of rope: pairs are neighbours (default: element i of each half, as in "
-                   "published files)"),
+           .help = "let rope rotate pairs of neighbours; default: pairs of element i of each "
+                   "half, as in published files"),
     OPTION("rotary-seq-len-interpolation-factor", rotary_seq_len_interpolation_factor, FLOAT,
-           .min = 0, .max = 1e9, .help = "of rope: positions are divided by it; 0: by 1"),
+           .min = 0, .max = 1e9, .help = "factor by which rope divides positions; 0: 1"),
     OPTION("use-rope-scaling", use_rope_scaling, BOOL,
-           .help = "of rope: frequencies scaled as in Llama 3.1 and later"),
+           .help = "scale rope frequencies as Llama 3.1 and later do"),
     OPTION("rope-scaling-factor", rope_scaling_factor, FLOAT, .default_value = 8, .min = 1,
-           .max = 1e9, .help = "of --use-rope-scaling: what low frequencies are divided by"),
+           .max = 1e9, .help = "divisor of low frequencies; for --use-rope-scaling"),
     OPTION("rope-scaling-low-freq-factor", rope_scaling_low_freq_factor, FLOAT, .default_value = 1,
            .min = 0, .max = 1e9,
-           .help = "of --use-rope-scaling: turns in the original length below which a frequency "
-                   "is low"),
+           .help = "rotations in the original length below which a frequency is low; for "
+                   "--use-rope-scaling"),
     OPTION("rope-scaling-high-freq-factor", rope_scaling_high_freq_factor, FLOAT,
            .default_value = 4, .min = 0, .max = 1e9,
-           .help = "of --use-rope-scaling: turns above which it stays as it is"),
+           .help = "rotations in the original length above which a frequency is not scaled; for "
+                   "--use-rope-scaling"),
     OPTION("rope-scaling-original-max-position", rope_scaling_original_max_position, INT,
            .default_value = 8192, .min = 1, .max = 1 << 20, .unit = "tokens",
-           .help = "of --use-rope-scaling: the original length"),
+           .help = "original sequence length; for --use-rope-scaling"),
     OPTION("window-size", window_size, INT, .min = 0, .max = 1 << 24, .unit = "tokens",
-           .help = "positions that one sees, itself and those before it (sliding_window); 0: all"),
+           .help = "sliding window: positions that a token attends to, its own included "
+                   "(sliding_window); 0: all"),
     OPTION("window-attn-skip-freq", window_attn_skip_freq, INT, .min = 0, .max = 100000,
-           .help = "of --window-size: every so many layers one sees all; 0: none does"),
-    OPTION("swiglu", swiglu, BOOL, .default_value = 1, .help = "feed-forward part with SiLU gate"),
+           .help = "period of layers that attend to all positions; 0: none; for --window-size"),
+    OPTION("swiglu", swiglu, BOOL, .default_value = 1,
+           .help = "use a SiLU gate in the "
+                   "feed-forward layer"),
     OPTION("geglu", geglu, BOOL,
-           .help = "... with GELU gate instead (with --no-swiglu; --openai-gelu: its tanh form)"),
+           .help = "use a GELU gate in the feed-forward layer (add --no-swiglu; --openai-gelu: "
+                   "tanh form)"),
     OPTION("squared-relu", squared_relu, BOOL,
-           .help = "... without a gate, relu(x)^2 (with --no-swiglu)"),
-    OPTION("openai-gelu", openai_gelu, BOOL, .help = "GELU in its tanh form (default: erf)"),
+           .help = "use relu(x)^2 without a gate in the feed-forward layer (add --no-swiglu)"),
+    OPTION("openai-gelu", openai_gelu, BOOL, .help = "use the tanh form of GELU (default: erf)"),
     OPTION("disable-bias-linear", disable_bias_linear, BOOL, .default_value = 1,
-           .help = "no biases in linear layers"),
+           .help = "leave biases out of linear layers"),
     OPTION("add-qkv-bias", add_qkv_bias, BOOL,
-           .help = "biases of q, k and v all the same (Qwen 2)"),
+           .help = "add biases to queries, keys and values even without other biases (Qwen 2)"),
     OPTION("add-attention-output-bias", add_attention_output_bias, BOOL,
-           .help = "a bias behind attention all the same (attention_bias, with --add-qkv-bias)"),
+           .help = "add a bias to the output of attention even without other biases "
+                   "(attention_bias; add --add-qkv-bias)"),
     OPTION("untie-embeddings-and-output-weights", untie_embeddings, BOOL, .default_value = 1,
-           .help = "an output matrix of its own"),
+           .help = "train an output matrix apart from the token embedding"),
     OPTION("embedding-multiplier", embedding_multiplier, FLOAT, .default_value = 1, .min = 0,
-           .max = 1e9, .help = "what embedded tokens are multiplied by (Gemma: sqrt(hidden size))"),
+           .max = 1e9, .help = "factor of token embeddings (Gemma: sqrt(hidden size))"),
     OPTION("attention-dropout", attention_dropout, FLOAT,
-           .help = "dropout of attention probabilities"),
+           .help = "dropout probability of attention weights"),
     OPTION("hidden-dropout", hidden_dropout, FLOAT,
-           .help = "dropout of what enters the residual stream"),
+           .help = "dropout probability of embeddings and of each layer's output before the "
+                   "residual addition"),
     OPTION("init-method-std", init_method_std, FLOAT, .default_value = 0.02, .min = 0, .max = 10,
            .help = "standard deviation of initial weights"),
     OPTION("cross-entropy-loss-fusion", cross_entropy_loss_fusion, BOOL, .lean = true,
-           .help = "output matrix and loss in tiles of the vocabulary: no logits in memory, for "
-                   "one more product with that matrix in backward"),
+           .help = "compute output matrix and loss in tiles of the vocabulary: saves the memory "
+                   "of the logits, costs one more product with that matrix in the backward pass"),
     {.option = {.name = "label-smoothing",
                 .type = SHOAL_MODEL_FLOAT,
-                .help = "of the training loss: probability that goes from a target to the other "
-                        "tokens, in equal shares; evaluation has none"},
+                .help = "label smoothing of the training loss: probability taken from the target "
+                        "and shared equally by all other tokens; validation uses none"},
      .offset = offsetof(struct shoali_llama_config, label_smoothing),
      .newer = true},
+    NEWER("weight-names", weight_names, CHOICE, .choices = shoali_llama_layouts,
+          .help = "names and order of the tensors in files: those that models of this type have at "
+                  "Hugging Face"),
+    NEWER("use-parallel-residual", use_parallel_residual, BOOL,
+          .help = "add attention and feed-forward of the same input (GPT-NeoX, GPT-J, Phi)"),
+    NEWER("shared-input-norm", shared_input_norm, BOOL,
+          .help = "let attention and feed-forward share one norm; needs --use-parallel-residual "
+                  "(GPT-J, Phi, Cohere)"),
+    NEWER("post-layernorm", post_layernorm, BOOL,
+          .help = "normalize what attention and feed-forward add, instead of what they read "
+                  "(OLMo 2)"),
+    NEWER("disable-norm-bias", disable_norm_bias, BOOL,
+          .help = "leave the bias out of LayerNorm (Cohere)"),
+    NEWER("disable-norm-weight", disable_norm_weight, BOOL,
+          .help = "leave weight and bias out of the norms (OLMo)"),
+    NEWER("qk-layernorm-whole", qk_layernorm_whole, BOOL,
+          .help = "normalize all query heads together and all key heads together (OLMo 2)"),
+    NEWER("softmax-scale", softmax_scale, FLOAT, .min = 0, .max = 1e9,
+          .help = "factor of attention scores; 0: 1/sqrt(kv-channels) (Granite)"),
+    NEWER("residual-multiplier", residual_multiplier, FLOAT, .default_value = 1, .min = 0,
+          .max = 1e9, .help = "factor of what attention and feed-forward add (Granite)"),
+    NEWER("logits-multiplier", logits_multiplier, FLOAT, .default_value = 1, .min = 0, .max = 1e9,
+          .help = "factor of logits (Granite, Cohere)"),
+    NEWER("no-rope-freq", no_rope_freq, INT, .min = 0, .max = 100000,
+          .help = "period of layers without rope; 0: none (SmolLM3)"),
+    NEWER("add-mlp-bias", add_mlp_bias, BOOL,
+          .help = "add biases to the feed-forward layers even without other biases (GPT-J)"),
+    NEWER("add-lm-head-bias", add_lm_head_bias, BOOL,
+          .help = "add a bias to the output matrix (Phi, GPT-J)"),
+    NEWER("relu", relu, BOOL,
+          .help = "use max(x, 0) without a gate in the feed-forward layer (add --no-swiglu; OPT)"),
 };
 
-/* As published: sizes, epsilon, base, window; sequences as long as they were trained with, or 8192. */
+/* As published: sizes, epsilon, base, window; sequences as long as they were trained with, or
+ * 8192. */
 #define LLAMA(layers, hidden, heads, groups, ffn, vocab, ...)                              \
     (&(const struct shoali_llama_config){.num_layers = (layers),                           \
                                          .hidden_size = (hidden),                          \
@@ -128,6 +175,8 @@ static const struct shoali_model_option options[] = {
                                          .rope_scaling_original_max_position = 8192,       \
                                          .init_method_std = 0.02,                          \
                                          .disable_bias_linear = true,                      \
+                                         .residual_multiplier = 1,                         \
+                                         .logits_multiplier = 1,                           \
                                          __VA_ARGS__})
 static const struct shoali_model_preset presets[] = {
     {"llama-3.2-1b",
@@ -227,15 +276,23 @@ static shoal_status complete_heads(struct shoali_llama_config *config)
 
 static shoal_status complete_mlp(struct shoali_llama_config *config)
 {
-    const int kinds = config->swiglu + config->geglu + config->squared_relu;
-    if (kinds > 1)
-        return SHOAL_FAIL(SHOAL_EINVAL, "--%s and --%s exclude each other%s",
-                          config->swiglu ? "swiglu" : "geglu",
-                          config->geglu && config->swiglu ? "geglu" : "squared-relu",
-                          config->swiglu ? ": --no-swiglu takes the first back" : "");
-    if (config->openai_gelu && (config->swiglu || config->squared_relu))
-        return SHOAL_FAIL(SHOAL_EINVAL, "--openai-gelu has no effect with --%s%s",
-                          config->swiglu ? "swiglu" : "squared-relu",
+    const struct {
+        const char *flag;
+        bool given;
+    } kinds[] = {{"swiglu", config->swiglu},
+                 {"geglu", config->geglu},
+                 {"squared-relu", config->squared_relu},
+                 {"relu", config->relu}};
+    const char *first = NULL;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (kinds[i].given && first)
+            return SHOAL_FAIL(SHOAL_EINVAL, "--%s and --%s exclude each other%s", first,
+                              kinds[i].flag,
+                              config->swiglu ? ": --no-swiglu takes the first back" : "");
+        first = kinds[i].given ? kinds[i].flag : first;
+    }
+    if (config->openai_gelu && first && !config->geglu)
+        return SHOAL_FAIL(SHOAL_EINVAL, "--openai-gelu has no effect with --%s%s", first,
                           config->swiglu ? ": --no-swiglu takes that back" : "");
     if (config->ffn_hidden_size == 0 && shoali_llama_gated(config))
         config->ffn_hidden_size = config->hidden_size * 8 / 3 / 64 * 64;
@@ -243,8 +300,8 @@ static shoal_status complete_mlp(struct shoali_llama_config *config)
         config->ffn_hidden_size = 4 * config->hidden_size;
     if (config->ffn_hidden_size == 0)
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "two thirds of four times --hidden-size %lld are no multiple of 64 above "
-                          "0: give --ffn-hidden-size",
+                          "--hidden-size %lld is too small for a default feed-forward size (a "
+                          "multiple of 64): give --ffn-hidden-size",
                           (long long)config->hidden_size);
     return SHOAL_OK;
 }
@@ -281,14 +338,19 @@ static shoal_status complete_positions(struct shoali_llama_config *config)
                           "--window-attn-skip-freq %lld has no effect: give --window-size too",
                           (long long)config->window_attn_skip_freq);
     config->rotary_size = 0;
+    if (config->no_rope_freq > 0 && config->position_embedding_type != SHOALI_POSITIONS_ROPE)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "--no-rope-freq has no effect with "
+                          "--position-embedding-type %s; it is an option of rope",
+                          position_names[config->position_embedding_type]);
     if (config->position_embedding_type != SHOALI_POSITIONS_ROPE)
         return check_no_rope(config);
     config->rotary_size = (int64_t)floor((double)config->kv_channels * config->rotary_percent);
     if (config->rotary_size == 0 || config->rotary_size % 2 != 0 ||
         config->rotary_size > SHOAL_ROTARY_SIZE_MAX)
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "rope turns %lld of the %lld channels of a head (--rotary-percent %g); "
-                          "that must be an even number up to %d",
+                          "rope rotates %lld of the %lld elements of a head (--rotary-percent "
+                          "%g): give an even number up to %d",
                           (long long)config->rotary_size, (long long)config->kv_channels,
                           config->rotary_percent, SHOAL_ROTARY_SIZE_MAX);
     if (linear && config->use_rope_scaling)
@@ -311,6 +373,32 @@ done:
     return status;
 }
 
+/* Options that exclude or need one another. */
+static shoal_status check_shape(const struct shoali_llama_config *config)
+{
+    const bool whole = config->qk_layernorm_whole;
+    if (config->shared_input_norm && !config->use_parallel_residual)
+        return SHOAL_FAIL(SHOAL_EINVAL, "--shared-input-norm needs --use-parallel-residual: give "
+                                        "both, or neither");
+    if (config->post_layernorm && config->use_parallel_residual)
+        return SHOAL_FAIL(SHOAL_EINVAL, "--post-layernorm and --use-parallel-residual exclude each "
+                                        "other: leave one out");
+    if (config->disable_norm_weight && (config->apply_layernorm_1p || config->qk_layernorm))
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "--disable-norm-weight leaves nothing for --%s: leave one "
+                          "out",
+                          config->qk_layernorm ? "qk-layernorm" : "apply-layernorm-1p");
+    if (whole && (config->qk_layernorm || config->disable_norm_weight))
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "--qk-layernorm-whole and --%s exclude each other: leave "
+                          "one out",
+                          config->qk_layernorm ? "qk-layernorm" : "disable-norm-weight");
+    if (config->add_lm_head_bias && config->cross_entropy_loss_fusion)
+        return SHOAL_FAIL(SHOAL_EINVAL, "--cross-entropy-loss-fusion has no bias of the output "
+                                        "matrix: leave it or --add-lm-head-bias out");
+    return SHOAL_OK;
+}
+
 static shoal_status complete(void *values)
 {
     struct shoali_llama_config *config = values;
@@ -321,6 +409,7 @@ static shoal_status complete(void *values)
     SHOAL_TRY(status, complete_heads(config), done);
     SHOAL_TRY(status, complete_mlp(config), done);
     SHOAL_TRY(status, complete_positions(config), done);
+    SHOAL_TRY(status, check_shape(config), done);
 done:
     return status;
 }
@@ -344,20 +433,25 @@ static shoal_status build(struct shoali_model *made)
 {
     struct shoali_arena *arena = &made->arena;
     const struct shoali_llama_config *config = made->config.values;
+    const struct shoali_llama_names *names = shoali_llama_names_of(config);
     const int32_t blocks = (int32_t)config->num_layers, count = blocks + 2;
     shoal_layer_spec *layer = shoali_arena_alloc(arena, (size_t)count * sizeof *layer);
     struct shoali_llama_block *block = shoali_arena_alloc(arena, (size_t)blocks * sizeof *block);
     if (!layer || !block)
         return SHOAL_ENOMEM;
     layer[0] =
-        (shoal_layer_spec){.type = &shoali_llama_embedding, .name = "model", .config = config};
+        (shoal_layer_spec){.type = &shoali_llama_embedding, .name = names->model, .config = config};
     for (int32_t i = 0; i < blocks; i++) {
-        const char *name = shoali_arena_printf(arena, "model.layers.%d", (int)i);
+        const char *name = shoali_arena_printf(arena, "%s.%d", names->blocks, (int)i);
         if (!name)
             return SHOAL_ENOMEM;
-        block[i] = (struct shoali_llama_block){config, window_of(config, i)};
-        layer[i + 1] =
-            (shoal_layer_spec){.type = &shoali_llama_block_type, .name = name, .config = &block[i]};
+        memset(&block[i], 0, sizeof block[i]);
+        block[i].model = config;
+        block[i].window = window_of(config, i);
+        block[i].rope = config->no_rope_freq == 0 || (i + 1) % config->no_rope_freq != 0;
+        layer[i + 1] = (shoal_layer_spec){.type = &shoali_llama_block_type,
+                                          .name = name,
+                                          .config = shoali_model_share(block, i, sizeof *block)};
     }
     layer[count - 1] =
         (shoal_layer_spec){.type = &shoali_llama_head, .name = "lm_head", .config = config};

@@ -1,6 +1,7 @@
 /* What is done with a row of the table. */
 #include "autograd/autograd.h"
 #include "base/json.h"
+#include "base/plain.h"
 #include "base/str.h"
 #include "transformer/transformer.h"
 
@@ -8,7 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 enum { NAMES_MAX = 256 };
 
@@ -91,6 +91,14 @@ static void write_value(const struct shoali_model_option *option, double value, 
         *(bool *)at = value != 0;
 }
 
+const void *shoali_model_share(const void *configs, int32_t i, size_t bytes)
+{
+    const char *config = configs, *last = config + (size_t)i * bytes;
+    while (memcmp(config, last, bytes) != 0)
+        config += bytes;
+    return config;
+}
+
 void shoali_model_defaults(const struct shoali_model_row *row, void *values)
 {
     memset(values, 0, row->values_bytes);
@@ -128,7 +136,7 @@ static int64_t count_choices(const shoal_model_option *option)
 static int64_t find_choice(const shoal_model_option *option, const char *name)
 {
     for (int64_t i = 0; name && option->choices[i]; i++)
-        if (strcasecmp(option->choices[i], name) == 0)
+        if (shoali_strcasecmp(option->choices[i], name) == 0)
             return i;
     return -1;
 }
@@ -141,7 +149,7 @@ shoal_status shoal_model_config_set_choice(shoal_model_config *config, const cha
     struct shoali_str list = {0};
     SHOAL_TRY(status, require_option(config, name, &option), done);
     if (option->option.type != SHOAL_MODEL_CHOICE) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "--%s is no choice of names", name);
+        status = SHOAL_FAIL(SHOAL_EINVAL, "--%s has no named choices", name);
         goto done;
     }
     const int64_t index = find_choice(&option->option, choice);

@@ -1,21 +1,11 @@
 /* The table of models: names, options, stored descriptions, refusals. */
+#include "base/test_cmocka.h"
 #include "transformer/transformer.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
-
-static void ok(shoal_status status)
-{
-    if (status < 0)
-        fail_msg("%s: %s", shoal_status_name(status), shoal_error_trace());
-}
 
 static void refused(shoal_status got, shoal_status expected, const char *sentence)
 {
@@ -194,7 +184,7 @@ static void test_choices(void **state)
     refused(shoal_model_config_set_choice(config, "normalization", "x"), SHOAL_EINVAL,
             "--normalization is \"x\"; give one of LayerNorm, RMSNorm");
     refused(shoal_model_config_set_choice(config, "num-layers", "x"), SHOAL_EINVAL,
-            "--num-layers is no choice");
+            "--num-layers has no named choices");
     refused(shoal_model_config_set(config, "normalization", 2), SHOAL_EINVAL, "from 0 to 1");
     refused(shoal_model_config_set(config, "normalization", 0.5), SHOAL_EINVAL, "whole number");
     ok(shoal_model_config_to_json(config, &text));

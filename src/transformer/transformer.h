@@ -4,7 +4,8 @@
  *   models.c       the table: a line per model
  *   model.c        what is done with a row: configurations, JSON, making and describing models
  *   gpt_model.c    GPT-2: its row;  gpt.c  its layers
- *   llama_model.c  Llama, Mistral, Qwen, Gemma: their row;  llama.c  its layers (llama.h)
+ *   llama_model.c  Llama, Mistral, Qwen, Gemma and other decoders: their row;  llama.c  its layers
+ *                  (llama.h);  llama_names.c  names of parameters in published files
  *   bert_model.c   BERT: its row;   bert.c  its layers (bert.h)
  *
  * Only the public autograd interface is used by layers: a model here is what a user could write.
@@ -47,7 +48,8 @@ struct shoali_model {
     struct shoali_arena arena; /* for what `build` makes */
 };
 
-/* An option, and the member that holds it: int64_t (also of a choice: its index), double or bool. */
+/* An option, and the member that holds it: int64_t (also of a choice: its index), double or
+ * bool. */
 struct shoali_model_option {
     shoal_model_option option;
     size_t offset;
@@ -90,15 +92,29 @@ SHOAL_CHECKED shoal_status shoali_model_create(const struct shoali_model_row *ro
 SHOAL_CHECKED shoal_status shoali_model_of_tokens(struct shoali_model *made,
                                                   const shoal_layer_spec *layers, int32_t count,
                                                   int64_t length);
+/* The first of configs[0..i] that equals configs[i], of `bytes` each, padding included. Blocks of
+ * one configuration cost the same: a plan looks at one of them. */
+const void *shoali_model_share(const void *configs, int32_t i, size_t bytes);
 /* Writes the defaults. */
 void shoali_model_defaults(const struct shoali_model_row *row, void *values);
 
-/* head.c: of x [B, T, C] and the output matrix [V, C] the mean loss of the batch's targets, or, where text is
- * generated, the logits of the rows that are asked for. fused: the logits are never stored. */
-shoal_tensor *shoali_next_token_head(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
-                                     bool fused, double label_smoothing);
+/* head.c: the mean loss of the batch's targets, of x [B, T, C] and the output matrix. Where text is
+ * generated, the logits of the rows that are asked for. */
+struct shoali_head {
+    shoal_param *weight; /* [V, C] */
+    shoal_param *bias;   /* [V]; NULL: none. Not with `fused` */
+    bool fused;          /* the logits are never stored */
+    double label_smoothing;
+};
+shoal_tensor *shoali_next_token_head(shoal_tape *tape, shoal_tensor *x,
+                                     const struct shoali_head *head);
 
-/* The layer kinds of GPT-2, in order of use. Config of each: shoal_gpt_config, complete. */
+/* The layer kinds of GPT-2, in order of use. Config of a block is a shoali_gpt_block_config, of the
+ * others a shoal_gpt_config, complete. */
+struct shoali_gpt_block_config {
+    const shoal_gpt_config *model;
+    double softmax_scale; /* 0: 1/sqrt(channels of a head) */
+};
 extern const shoal_layer_type shoali_gpt_embedding, shoali_gpt_block, shoali_gpt_head;
 /* Rows of wte. */
 int64_t shoali_gpt_padded_vocab(const shoal_gpt_config *config);

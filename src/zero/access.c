@@ -95,11 +95,6 @@ const struct shoali_zero_range *shoali_zero_counted_ranges(const struct shoali_z
     return zero->layout.counted;
 }
 
-int64_t shoali_zero_flat_count(const struct shoali_zero *zero)
-{
-    return zero->layout.flat_count;
-}
-
 /* ---- reading and writing -------------------------------------------------------------------- */
 
 /* Where element `at` of a kind's buffer is when it is not on the device: store, row, element of the
@@ -147,6 +142,13 @@ static shoal_status locate(const struct shoali_zero *zero, const struct shoali_z
 bool shoali_zero_has_masters(const struct shoali_zero *zero)
 {
     return shoali_zero_keeps_masters(&zero->setup);
+}
+
+bool shoali_zero_forget_errors(struct shoali_zero *zero)
+{
+    zero->quantized.forget = true;
+    zero->quantized.error_age = 0;
+    return zero->quantized.errors != NULL;
 }
 
 struct transfer {
@@ -276,7 +278,7 @@ shoal_status shoali_zero_read_gradient(struct shoali_zero *zero, int64_t begin, 
                   done);
     }
     for (int64_t i = 0; i < count; i++)
-        out[i] = (float)((double)out[i] / zero->judge.divisor);
+        out[i] = (float)((double)out[i] / zero->clip.divisor);
 done:
     return status;
 }
@@ -295,7 +297,7 @@ void shoali_zero_memory(const struct shoali_zero *zero, struct shoali_zero_memor
         .gradients_bytes = trains ? shoali_zero_gradients_bytes(&zero->gradients) : 0,
         .states_bytes = row * (shoali_zero_state_rows(setup) - same),
         .master_bytes = same ? 0 : row,
-        .live_elements = zero->weights.live_peak,
+        .live_elements = zero->weights.held_peak,
         .updated_elements = updated,
         .buffers_bytes = (trains ? shoali_zero_gradients_buffer_bytes(&zero->gradients) : 0) +
                          shoali_zero_pool_bytes(&zero->pool) + zero->quantized.message_bytes +

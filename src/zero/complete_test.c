@@ -242,7 +242,7 @@ static void test_forgotten_weights(void **state)
         order = (struct order){"f0 b0 f1 b1 w1", 2, false};
         go(run, &other);
         for (int32_t r = 0; r < 2; r++) {
-            /* On a device whose streams run by themselves, the one may hear of the other first. */
+            /* On a device whose streams run by themselves, the one may learn of the other first. */
             assert_true(seats[r].status == SHOAL_EINVAL || seats[r].status == SHOAL_EPEER);
             assert_true(seats[0].status == SHOAL_EINVAL || seats[1].status == SHOAL_EINVAL);
             assert_non_null(strstr(seats[r].message, "the gradient of `"));

@@ -83,10 +83,13 @@ static shoal_status fetch(struct shoali_zero_weights *weights, int32_t index)
     if (unit->data)
         return SHOAL_OK;
     SHOAL_TRY(status, shoali_zero_take(weights->pool, bytes, &unit->home, &unit->data), done);
-    weights->live += of->count;
-    weights->live_peak = weights->live > weights->live_peak ? weights->live : weights->live_peak;
-    if (weights->planning)
+    weights->live += of->alike_count;
+    weights->held += of->count;
+    weights->held_peak = weights->held > weights->held_peak ? weights->held : weights->held_peak;
+    if (weights->planning) {
+        shoali_zero_jobs_note(weights->jobs, SHOALI_ZERO_GATHERS, index);
         return SHOAL_OK;
+    }
     SHOAL_TRY(status, refresh(weights, index), done);
     point_params(weights, index);
 done:
@@ -100,19 +103,20 @@ static void release(struct shoali_zero_weights *weights, int32_t index)
         return;
     shoali_zero_give(weights->pool, unit->data);
     unit->data = NULL;
-    weights->live -= weights->layout->unit[index].count;
+    weights->live -= weights->layout->unit[index].alike_count;
+    weights->held -= weights->layout->unit[index].count;
     point_params(weights, index);
 }
 
 /* ---- a pass over the layers ----------------------------------------------------------------- */
 
-int32_t shoali_zero_position_count(const struct shoali_zero_weights *weights)
+static int32_t position_count(const struct shoali_zero_weights *weights)
 {
     const int32_t layers = weights->layout->args.module->layer_count;
     return weights->setup->args.optimizer ? 2 * layers : layers;
 }
 
-int32_t shoali_zero_layer_at(const struct shoali_zero_weights *weights, int32_t position)
+static int32_t layer_at(const struct shoali_zero_weights *weights, int32_t position)
 {
     const int32_t layers = weights->layout->args.module->layer_count;
     return position < layers ? position : 2 * layers - 1 - position;
@@ -123,30 +127,30 @@ int32_t shoali_zero_backward_position(const struct shoali_zero_weights *weights,
     return 2 * weights->layout->args.module->layer_count - 1 - layer;
 }
 
-/* Elements of the units of the layers at positions [0, position), where passes follow each other.
- */
+/* alike_count of the units of the layers at positions [0, position), where passes follow each
+ * other. */
 static int64_t elements_until(const struct shoali_zero_weights *weights, int64_t position)
 {
     const int32_t layers = weights->layout->args.module->layer_count,
-                  count = shoali_zero_position_count(weights);
-    const int64_t forward = weights->layout->elements_before[layers];
+                  count = position_count(weights);
+    const int64_t forward = weights->layout->alike_before[layers];
     const int64_t pass = count > layers ? 2 * forward : forward;
     const int32_t at = (int32_t)(position % count);
     return position / count * pass +
-           (at <= layers ? weights->layout->elements_before[at]
-                         : 2 * forward - weights->layout->elements_before[2 * layers - at]);
+           (at <= layers ? weights->layout->alike_before[at]
+                         : 2 * forward - weights->layout->alike_before[2 * layers - at]);
 }
 
 /* The next position of this pass, or of one that follows, that uses the unit; some layer does. */
 static int64_t next_use(const struct shoali_zero_weights *weights, int32_t unit, int32_t position)
 {
     const int32_t layers = weights->layout->args.module->layer_count,
-                  count = shoali_zero_position_count(weights);
+                  count = position_count(weights);
     const int32_t begin = weights->layout->use_begin[unit],
                   end = weights->layout->use_begin[unit + 1];
     const bool forward = position < layers;
     /* forward: uses behind this layer begin at low; backward: uses before it end there */
-    const int32_t limit = forward ? position + 1 : shoali_zero_layer_at(weights, position);
+    const int32_t limit = forward ? position + 1 : layer_at(weights, position);
     int32_t low = begin;
     for (int32_t high = end; low < high;) {
         const int32_t middle = low + (high - low) / 2;
@@ -178,7 +182,7 @@ static bool used_again_soon(const struct shoali_zero_weights *weights, int32_t u
         return false;
     const int64_t next = next_use(weights, unit, position);
     if (weights->live > weights->setup->args.fetch.max_live ||
-        (next >= shoali_zero_position_count(weights) && !pass_repeats(weights)))
+        (next >= position_count(weights) && !pass_repeats(weights)))
         return false;
     return elements_until(weights, next) - elements_until(weights, (int64_t)position + 1) <=
            weights->setup->args.fetch.max_reuse_distance;
@@ -195,9 +199,9 @@ static shoal_status ask_for_layer(struct shoali_zero_weights *weights, int32_t l
         const int32_t unit = layout->need[n];
         if (weights->unit[unit].data)
             continue;
-        asked += layout->unit[unit].count;
+        asked += layout->unit[unit].alike_count;
         if (asked > limit->prefetch_bucket ||
-            weights->live + layout->unit[unit].count > limit->max_live)
+            weights->live + layout->unit[unit].alike_count > limit->max_live)
             break;
         SHOAL_TRY(status, fetch(weights, unit), done);
     }
@@ -207,9 +211,9 @@ done:
 
 static shoal_status look_ahead(struct shoali_zero_weights *weights, int32_t position)
 {
-    if (!weights->setup->args.overlap || position + 1 >= shoali_zero_position_count(weights))
+    if (!weights->setup->args.overlap || position + 1 >= position_count(weights))
         return SHOAL_OK;
-    return ask_for_layer(weights, shoali_zero_layer_at(weights, position + 1));
+    return ask_for_layer(weights, layer_at(weights, position + 1));
 }
 
 /* Own parts that wait in a file are read one layer before they are gathered. */
@@ -217,9 +221,9 @@ static shoal_status read_ahead(struct shoali_zero_weights *weights, int32_t posi
 {
     shoal_status status = SHOAL_OK;
     const struct shoali_zero_layout *layout = weights->layout;
-    const int32_t count = shoali_zero_position_count(weights);
+    const int32_t count = position_count(weights);
     for (int32_t p = position + 1; p <= position + 2 && weights->store->swap; p++) {
-        const int32_t layer = shoali_zero_layer_at(weights, p % count);
+        const int32_t layer = layer_at(weights, p % count);
         for (int32_t n = layout->need_begin[layer]; n < layout->need_begin[layer + 1]; n++)
             if (!weights->unit[layout->need[n]].data && !weights->planning)
                 SHOAL_TRY(status, shoali_zero_param_store_prefetch(weights->store, layout->need[n]),
@@ -258,10 +262,10 @@ done:
 shoal_status shoali_zero_weights_enter(struct shoali_zero_weights *weights, int32_t position)
 {
     shoal_status status;
-    if (position == 0 && weights->position != shoali_zero_position_count(weights) - 1)
+    if (position == 0 && weights->position != position_count(weights) - 1)
         SHOAL_TRY(status, drop_kept(weights), done);
     weights->position = position;
-    SHOAL_TRY(status, hold_layer(weights, shoali_zero_layer_at(weights, position)), done);
+    SHOAL_TRY(status, hold_layer(weights, layer_at(weights, position)), done);
     SHOAL_TRY(status, look_ahead(weights, position), done);
     SHOAL_TRY(status, read_ahead(weights, position), done);
 done:
@@ -281,14 +285,14 @@ static void let_go(struct shoali_zero_weights *weights, int32_t layer, int32_t p
 
 void shoali_zero_weights_leave(struct shoali_zero_weights *weights, int32_t position)
 {
-    let_go(weights, shoali_zero_layer_at(weights, position), position);
+    let_go(weights, layer_at(weights, position), position);
 }
 
 /* Layers of a group run again one after the other, up to the one whose backward is next. */
 shoal_status shoali_zero_weights_replay(struct shoali_zero_weights *weights, int32_t layer)
 {
     shoal_status status;
-    const int32_t last = shoali_zero_layer_at(weights, weights->position + 1);
+    const int32_t last = layer_at(weights, weights->position + 1);
     SHOAL_TRY(status, hold_layer(weights, layer), done);
     if (weights->setup->args.overlap && layer < last)
         SHOAL_TRY(status, ask_for_layer(weights, layer + 1), done);
@@ -314,7 +318,8 @@ static shoal_status gather_all(struct shoali_zero_weights *weights)
         const struct shoali_zero_bucket *bucket = &layout->bucket[b];
         const struct shoali_zero_channel *here =
             &weights->jobs->here[layout->unit[bucket->unit].group];
-        const struct shoali_post named = {.here = SHOAL_HERE, .tag = b, .dtype = dtype};
+        const struct shoali_post named = {
+            .here = SHOAL_HERE, .tag = bucket->number, .dtype = dtype};
         char *out = shoali_zero_at(weights->data, bucket->whole, dtype);
         void *own = shoali_zero_at(out, here->cut->seat * bucket->part, dtype);
         SHOAL_TRY(status, wire->gather(wire->user, here, bucket, &named, own, out), done);
@@ -365,16 +370,15 @@ static shoal_status choose_persistent(struct shoali_zero_weights *weights)
     int64_t left = limit->model_persistence;
     for (int32_t u = 0; u < layout->unit_count; u++) {
         const struct shoali_zero_unit *unit = &layout->unit[u];
-        bool stays = unit->count <= left && unit->count > 0;
+        bool stays = unit->alike_count <= left && unit->alike_count > 0;
         for (int32_t i = unit->first_param; i < unit->first_param + unit->param_count; i++)
-            stays = stays && layout->args.module->param[i]->count <= limit->param_persistence;
+            stays = stays && layout->args.module->param[i]->alike_count <= limit->param_persistence;
         weights->unit[u].persistent = stays;
         if (!stays)
             continue;
-        left -= unit->count;
-        SHOAL_TRY(status,
-                  shoali_zero_alloc_shared(weights->setup, (size_t)unit->padded * item,
-                                           &weights->unit[u].data),
+        left -= unit->alike_count;
+        const size_t bytes = unit->padded > 0 ? (size_t)unit->padded * item : 1;
+        SHOAL_TRY(status, shoali_zero_alloc_shared(weights->setup, bytes, &weights->unit[u].data),
                   done);
     }
 done:

@@ -43,7 +43,8 @@ struct shoali_zero_weights {
     struct shoali_zero_gathered *unit; /* [units] */
     int32_t position;                  /* of the scope entered last */
     int64_t micro;                     /* of the step: whether another follows */
-    int64_t live, live_peak;           /* gathered elements that are not persistent: now, at most */
+    int64_t live;                      /* alike_count of gathered units that are not persistent */
+    int64_t held, held_peak;           /* this rank's elements of them: now, at most */
     bool planning;                     /* scopes are walked to make the pool: nothing is sent */
 };
 /* Collective. The parts are borrowed. */
@@ -51,8 +52,6 @@ SHOAL_CHECKED shoal_status shoali_zero_weights_init(struct shoali_zero_weights *
 void shoali_zero_weights_fini(struct shoali_zero_weights *weights);
 int64_t shoali_zero_weights_bytes(const struct shoali_zero_weights *weights);
 
-int32_t shoali_zero_position_count(const struct shoali_zero_weights *weights);
-int32_t shoali_zero_layer_at(const struct shoali_zero_weights *weights, int32_t position);
 int32_t shoali_zero_backward_position(const struct shoali_zero_weights *weights, int32_t layer);
 /* A layer's scope begins and ends. */
 SHOAL_CHECKED shoal_status shoali_zero_weights_enter(struct shoali_zero_weights *weights,

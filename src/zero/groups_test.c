@@ -215,7 +215,7 @@ static bool drive(struct seat *seat)
         }
     }
     if (seat->rank == 0)
-        seat->result->flat_count = shoali_zero_flat_count(seat->zero);
+        seat->result->flat_count = seat->module.element_count;
     return true;
 }
 

@@ -127,8 +127,8 @@ static void test_traffic(void **state)
     pretend(NULL);
 }
 
-/* MiCS over hosts: the bits of the plain gather, the same bytes in all, and of them each rank its share
- * instead of one per host. */
+/* MiCS over hosts: the bits of the plain gather, the same bytes in all, and of them each rank its
+ * share instead of one per host. */
 static void test_hierarchical_gather(void **state)
 {
     (void)state;

@@ -1,40 +1,30 @@
 /* Posting, waiting, and the groups. */
 #include "zero/jobs.h"
 
-#include "base/board.h"
+#include "base/hash.h"
 #include "zero/hpz.h"
 
 #include <stdio.h>
-
-static int32_t slot_of(uint32_t ticket)
-{
-    return (int32_t)(ticket % SHOALI_WORKER_DEPTH);
-}
 
 static shoal_status run_job(const void *argument)
 {
     shoal_status status;
     const struct shoali_zero_job *job = argument;
-    const struct shoali_zero_jobs *jobs = job->jobs;
+    struct shoali_zero_jobs *jobs = job->jobs;
     const struct shoali_zero_channel *channel = &jobs->away[job->group];
-    SHOAL_TRY(status, shoali_stream_wait_event(jobs->stream, jobs->ready[slot_of(job->ticket)]),
-              done);
+    SHOAL_TRY(status, shoali_side_stream_begin(&jobs->side), done);
     SHOAL_TRY(status, job->run(channel, job), done);
-    SHOAL_TRY(status, shoali_event_record(jobs->done[slot_of(job->ticket)], jobs->stream), done);
+    SHOAL_TRY(status, shoali_side_stream_end(&jobs->side), done);
 done:
     if (status < 0) /* the others would wait for this rank's later jobs */
         shoal_comm_abort(channel->group ? channel->group : jobs->away[0].group, status);
     return status;
 }
 
-/* The thread's jobs are messages: who waits for them waits for other ranks, and they are to see it. */
-static shoal_status wait_for(const struct shoali_zero_jobs *jobs, uint32_t ticket)
+void shoali_zero_jobs_note(struct shoali_zero_jobs *jobs, int32_t kind, int32_t unit)
 {
-    struct shoali_board *board = shoali_board_get();
-    shoali_board_wait_begin(board, 0);
-    const shoal_status status = shoali_worker_wait(jobs->worker, ticket);
-    shoali_board_wait_end(board);
-    return status;
+    const int32_t one[] = {kind, unit};
+    jobs->order = shoali_hash64_seeded(one, sizeof one, jobs->order);
 }
 
 shoal_status shoali_zero_post(struct shoali_zero_jobs *jobs, struct shoali_zero_job *job,
@@ -43,37 +33,22 @@ shoal_status shoali_zero_post(struct shoali_zero_jobs *jobs, struct shoali_zero_
     shoal_status status;
     job->jobs = jobs;
     *ticket = 0;
-    if (!jobs->worker)
+    if (!jobs->side.worker)
         return job->run(&jobs->away[job->group], job);
-    job->ticket = jobs->posted + 1;
-    if (job->ticket > SHOALI_WORKER_DEPTH) /* until the job that used these events is over */
-        SHOAL_TRY(status, wait_for(jobs, job->ticket - (uint32_t)SHOALI_WORKER_DEPTH), done);
-    SHOAL_TRY(status,
-              shoali_event_record(jobs->ready[slot_of(job->ticket)], jobs->setup->args.exec.stream),
-              done);
-    SHOAL_TRY(status, shoali_worker_post(jobs->worker, run_job, job, sizeof *job, ticket), done);
-    jobs->posted = *ticket;
+    SHOAL_TRY(status, shoali_side_stream_post(&jobs->side, run_job, job, sizeof *job), done);
+    *ticket = jobs->side.posted;
 done:
     return status;
 }
 
-/* When a later job has taken over the events, waiting for that one is enough and more. */
 shoal_status shoali_zero_await(struct shoali_zero_jobs *jobs, uint32_t ticket)
 {
-    shoal_status status;
-    if (ticket == 0)
-        return SHOAL_OK;
-    SHOAL_TRY(status, wait_for(jobs, ticket), done);
-    SHOAL_TRY(status,
-              shoali_stream_wait_event(jobs->setup->args.exec.stream, jobs->done[slot_of(ticket)]),
-              done);
-done:
-    return status;
+    return shoali_side_stream_wait(&jobs->side, ticket);
 }
 
 shoal_status shoali_zero_await_all(struct shoali_zero_jobs *jobs)
 {
-    return shoali_zero_await(jobs, jobs->posted);
+    return shoali_zero_await(jobs, jobs->side.posted);
 }
 
 /* `number`: of this rank in the group of `expected`. */
@@ -160,7 +135,8 @@ static shoal_status make_channels(struct shoali_zero_jobs *jobs)
         jobs->here[g] = jobs->away[g] = (struct shoali_zero_channel){
             .cut = &jobs->layout->group[g], .group = base_of(args, (int32_t)g), .exec = args->exec};
         jobs->away[g].group = NULL;
-        jobs->away[g].exec.stream = jobs->stream;
+        if (jobs->side.worker)
+            jobs->away[g].exec.stream = jobs->side.stream;
         SHOAL_TRY(status, make_channel(jobs, jobs->here[g].group, &jobs->away[g]), done);
     }
     status = SHOAL_OK;
@@ -173,42 +149,21 @@ shoal_status shoali_zero_jobs_init(struct shoali_zero_jobs *jobs,
                                    const struct shoali_zero_layout *layout)
 {
     shoal_status status = SHOAL_OK;
-    struct shoali_device *device = setup->args.device;
-    const bool beside = setup->args.overlap && setup->most_ranks > 1;
-    *jobs = (struct shoali_zero_jobs){
-        .setup = setup, .layout = layout, .stream = setup->args.exec.stream};
-    if (beside) {
-        jobs->stream = NULL;
-        SHOAL_TRY(status, shoali_stream_create(device, &jobs->stream), done);
-    }
+    *jobs = (struct shoali_zero_jobs){.setup = setup, .layout = layout};
+    if (setup->args.overlap && setup->most_ranks > 1)
+        SHOAL_TRY(status,
+                  shoali_side_stream_init(&jobs->side, setup->args.device, setup->args.exec.stream),
+                  done);
     SHOAL_TRY(status, make_channels(jobs), done);
-    for (int32_t i = 0; i < SHOALI_WORKER_DEPTH && beside; i++) {
-        SHOAL_TRY(status, shoali_event_create(device, &jobs->ready[i]), done);
-        SHOAL_TRY(status, shoali_event_create(device, &jobs->done[i]), done);
-    }
-    if (beside)
-        SHOAL_TRY(status, shoali_worker_create(&jobs->worker), done);
 done:
     return status;
-}
-
-void shoali_zero_jobs_stop(struct shoali_zero_jobs *jobs)
-{
-    shoali_worker_destroy(jobs->worker);
-    jobs->worker = NULL;
 }
 
 void shoali_zero_jobs_fini(struct shoali_zero_jobs *jobs)
 {
     if (!jobs->setup)
         return;
-    shoali_zero_jobs_stop(jobs);
-    for (int32_t i = 0; i < SHOALI_WORKER_DEPTH; i++) {
-        shoali_event_destroy(jobs->ready[i]);
-        shoali_event_destroy(jobs->done[i]);
-    }
-    if (jobs->stream != jobs->setup->args.exec.stream)
-        shoali_stream_destroy(jobs->stream);
+    shoali_side_stream_fini(&jobs->side);
     for (int32_t g = jobs->layout->args.group_count; jobs->here && jobs->away && g > 0; g--) {
         const struct shoali_zero_channel *away = &jobs->away[g - 1];
         shoal_comm_destroy(away->across);

@@ -6,10 +6,8 @@
  *   job       one unit's or message's collectives. Jobs run in the order of posting, which is the
  *             same on every rank because it follows the layers.
  *
- * With overlap jobs run on a thread that has its own stream of the device, so that neither waits
- * for the other's; two events per job order the streams: `ready` (what the computing stream did
- * before the post) and `done`. Without overlap a job runs when it is posted, on the computing
- * stream.
+ * With overlap jobs run on a side stream (accelerator/side_stream.h). Without overlap a job runs
+ * when it is posted, on the computing stream.
  *
  * INVARIANT. All ranks post the same jobs in the same order, of whatever groups: then one thread
  * per rank cannot deadlock. A failed job aborts the world, and is the status of the next call.
@@ -17,6 +15,7 @@
 #ifndef SHOALI_ZERO_JOBS_H
 #define SHOALI_ZERO_JOBS_H
 
+#include "accelerator/side_stream.h"
 #include "zero/layout.h"
 #include "zero/setup.h"
 
@@ -32,14 +31,13 @@ struct shoali_zero_channel {
     struct shoali_exec exec;
 };
 struct shoali_zero_job {
-    struct shoali_zero_jobs *jobs; /* this and the ticket are filled in by post */
+    struct shoali_zero_jobs *jobs; /* filled in by post */
     shoal_status (*run)(const struct shoali_zero_channel *channel,
                         const struct shoali_zero_job *job);
     void *user; /* the part that posts */
     void *buffer;
     int32_t group; /* whose channel */
     int32_t index; /* of the unit or message */
-    uint32_t ticket;
     bool accumulate;
     bool nearby; /* gather from the second copy */
 };
@@ -47,17 +45,16 @@ struct shoali_zero_jobs {
     const struct shoali_zero_setup *setup;
     const struct shoali_zero_layout *layout;
     struct shoali_zero_channel *here, *away; /* [groups] */
-    struct shoali_device_stream *stream;     /* of jobs */
-    struct shoali_worker *worker;            /* NULL: jobs run when they are posted */
-    struct shoali_event *ready[SHOALI_WORKER_DEPTH], *done[SHOALI_WORKER_DEPTH];
-    uint32_t posted; /* ticket of the last job, 0 none */
+    struct shoali_side_stream side;          /* no worker: jobs run when they are posted */
+    uint64_t order; /* digest of the gathers and sums of a step and an evaluation, in their order */
 };
+/* While scopes are walked without sending: what would be posted. */
+enum { SHOALI_ZERO_GATHERS, SHOALI_ZERO_SUMS };
+void shoali_zero_jobs_note(struct shoali_zero_jobs *jobs, int32_t kind, int32_t unit);
 /* Collective. */
 SHOAL_CHECKED shoal_status shoali_zero_jobs_init(struct shoali_zero_jobs *jobs,
                                                  const struct shoali_zero_setup *setup,
                                                  const struct shoali_zero_layout *layout);
-/* Waits for the jobs and ends the thread. */
-void shoali_zero_jobs_stop(struct shoali_zero_jobs *jobs);
 void shoali_zero_jobs_fini(struct shoali_zero_jobs *jobs);
 /* What the computing stream was given before is finished when the job begins. Ticket 0: the job is
  * over. */

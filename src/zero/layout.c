@@ -61,6 +61,7 @@ static void add_unit(struct shoali_zero_layout *layout, int32_t first_param, int
     };
     for (int32_t i = first_param; i < first_param + param_count; i++) {
         unit->count += module->param[i]->count;
+        unit->alike_count += module->param[i]->alike_count;
         layout->unit_of_param[i] = layout->unit_count;
     }
     layout->unit_count++;
@@ -78,15 +79,18 @@ static bool joins_last(struct shoali_zero_layout *layout, int32_t first_param, i
     const int64_t limit = layout->args.granularity;
     struct shoali_zero_unit *last =
         layout->unit_count ? &layout->unit[layout->unit_count - 1] : NULL;
-    int64_t count = 0;
-    for (int32_t i = first_param; i < first_param + param_count; i++)
+    int64_t count = 0, alike = 0;
+    for (int32_t i = first_param; i < first_param + param_count; i++) {
         count += module->param[i]->count;
-    if (!last || last->count >= limit || count >= limit ||
+        alike += module->param[i]->alike_count;
+    }
+    if (!last || last->alike_count >= limit || alike >= limit ||
         last->group != group_of(layout, first_param) || is_alone(layout, first_param) ||
         is_alone(layout, last->first_param))
         return false;
     last->param_count += param_count;
     last->count += count;
+    last->alike_count += alike;
     last->trains =
         last->trains || (layout->args.trains && wants_gradient(module, first_param, param_count));
     for (int32_t i = first_param; i < first_param + param_count; i++)
@@ -144,7 +148,7 @@ static void make_units(struct shoali_zero_layout *layout)
 static void count_groups(struct shoali_zero_layout *layout)
 {
     for (int32_t g = 0; g < layout->args.group_count; g++)
-        layout->group[g].count = 0;
+        layout->group[g].count = layout->group[g].bucket_count = 0;
     for (int32_t u = 0; u < layout->unit_count; u++) {
         struct shoali_zero_unit *unit = &layout->unit[u];
         unit->before = layout->group[unit->group].count;
@@ -169,9 +173,9 @@ static void list_needs(struct shoali_zero_layout *layout)
             if (seen < at)
                 continue;
             layout->need[at++] = unit;
-            elements += layout->unit[unit].count;
+            elements += layout->unit[unit].alike_count;
         }
-        layout->elements_before[l + 1] = elements;
+        layout->alike_before[l + 1] = elements;
     }
     layout->need_begin[module->layer_count] = at;
 }
@@ -223,7 +227,8 @@ static void cut_unit(struct shoali_zero_layout *layout, int32_t index)
                                         .count = count,
                                         .whole = layout->whole_count,
                                         .local = layout->part_count,
-                                        .part = padded / parts};
+                                        .part = padded / parts,
+                                        .number = layout->group[unit->group].bucket_count++};
         layout->whole_count += padded;
         layout->part_count += padded / parts;
         done += count;
@@ -403,12 +408,12 @@ static shoal_status make_tables(struct shoali_zero_layout *layout)
     layout->unit = table(params + 1, sizeof *layout->unit);
     layout->own_first = table(layers, sizeof *layout->own_first);
     layout->need_begin = table(layers, sizeof *layout->need_begin);
-    layout->elements_before = table(layers, sizeof *layout->elements_before);
+    layout->alike_before = table(layers, sizeof *layout->alike_before);
     layout->need = table(uses, sizeof *layout->need);
     layout->use_begin = table(params + 1, sizeof *layout->use_begin);
     layout->use = table(uses, sizeof *layout->use);
     return layout->group && layout->unit_of_param && layout->unit && layout->own_first &&
-                   layout->need_begin && layout->elements_before && layout->need &&
+                   layout->need_begin && layout->alike_before && layout->need &&
                    layout->use_begin && layout->use
                ? SHOAL_OK
                : SHOAL_ENOMEM;
@@ -466,7 +471,7 @@ void shoali_zero_layout_fini(struct shoali_zero_layout *layout)
 {
     void *tables[] = {layout->group,        layout->counted,     layout->unit_of_param,
                       layout->unit,         layout->need_begin,  layout->need,
-                      layout->bucket,       layout->part_range,  layout->elements_before,
+                      layout->bucket,       layout->part_range,  layout->alike_before,
                       layout->weight_range, layout->whole_range, layout->segment,
                       layout->own_first,    layout->use_begin,   layout->use};
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)

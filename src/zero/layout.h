@@ -1,7 +1,8 @@
 /* layout - who owns what: pure arithmetic on numbers of elements, the same on every rank.
  *
- * In: parameters with the elements that this rank holds of them (tensor/shard.h), layers, and *groups*: sets of ranks that hold the same parameters, of which each
- * parameter names one. The layout knows the size of a group and this rank's place in it, no world.
+ * In: parameters with the elements that this rank holds of them (tensor/shard.h), layers, and
+ * *groups*: sets of ranks that hold the same parameters, of which each parameter names one. The
+ * layout knows the size of a group and this rank's place in it, no world.
  *
  *   flat space    all parameters in canonical order, without gaps
  *   unit          neighbouring parameters of one group that travel together: those that one layer
@@ -17,6 +18,10 @@
  *                 optimizer updates in one launch; of one parameter, when the optimizer measures
  *
  * A layer that this rank does not run needs no unit; units of its parameters alone are empty.
+ *
+ * Ranks along tp may hold shares of different sizes, and some groups join them. What decides the
+ * order of collectives (units that are joined, gathered ahead or kept) looks at `alike_count`, what
+ * the first rank along tp holds; messages are numbered among those of their group.
  *
  * INVARIANTS. Units, buckets, ranges and segments rise in all three spaces. A bucket's parts cover
  * it once over the seats of its group; the padding is behind all elements of its unit. Ranks of one
@@ -34,16 +39,19 @@ struct shoali_zero_group {
     int32_t parts, seat;       /* a bucket is cut in so many; this rank owns the seat-th */
     int32_t replicas, replica; /* so many ranks own the same; this one is the replica-th */
     int64_t count;             /* elements of its units; filled by the layout */
+    int32_t bucket_count;      /* the same */
 };
 struct shoali_zero_bucket {
     int32_t unit;
     int64_t begin, count; /* flat space */
     int64_t whole, local; /* where it begins in the whole and in the part space */
     int64_t part;         /* elements of one part, padded */
+    int32_t number;       /* among the buckets of its group */
 };
 struct shoali_zero_unit {
     int32_t group, first_param, param_count, first_bucket, bucket_count;
     int64_t begin, count;  /* flat space */
+    int64_t alike_count;   /* of its parameters' alike_count: see below */
     int64_t before;        /* elements of its group's units before it */
     int64_t whole, padded; /* whole space */
     int64_t local, part;   /* part space */
@@ -90,11 +98,12 @@ struct shoali_zero_layout {
     int32_t segment_count;
     /* Layer i declared parameters own_first[i] ... own_first[i+1] - 1 first. [layers + 1] */
     int32_t *own_first;
-    /* Of layer i, if this rank runs it: its units are need[need_begin[i]] ... need[need_begin[i+1] - 1]. */
+    /* Of layer i, if this rank runs it: its units are need[need_begin[i]] ... need[need_begin[i+1]
+     * - 1]. */
     int32_t *need_begin, *need;
     /* Unit u is used by layers use[use_begin[u]] ... use[use_begin[u+1] - 1], in this order. */
     int32_t *use_begin, *use;
-    int64_t *elements_before; /* [layers + 1] of the units of the layers before layer i */
+    int64_t *alike_before; /* [layers + 1] alike_count of the units of the layers before layer i */
 };
 /* SHOAL_ECONFIG: more messages than can be counted. */
 SHOAL_CHECKED shoal_status shoali_zero_layout_init(struct shoali_zero_layout *layout,

@@ -1,6 +1,8 @@
 /* What is where, and memory. */
 #include "zero/offload.h"
 
+#include "base/log.h"
+
 /* Sub-groups are no longer than this many elements: more would only make the buffers larger. */
 #define SUB_GROUP_MAX ((int64_t)1 << 22)
 #define GRAIN 16 /* as parts */
@@ -13,38 +15,44 @@ static int64_t sub_group_count(const struct shoali_zero_outside *outside)
     return (outside->layout->part_count + length - 1) / length;
 }
 
-/* How many buffers: of the store, and of stages. */
-static shoal_status plan_buffers(struct shoali_zero_outside *outside)
+/* The number of buffers is too small: one that somebody gave deserves a warning. */
+static void say_raised(const struct shoali_zero_outside *outside, int64_t needed, const char *why)
+{
+    const int64_t given = outside->setup->args.offload.optimizer_buffers;
+    if (outside->meta)
+        return;
+    if (given > 0)
+        SHOALI_WARN_FIRST("zero", "offload_optimizer.buffer_count %lld is raised to %lld: %s",
+                          (long long)given, (long long)needed, why);
+    else
+        SHOALI_INFO("zero", "offload_optimizer.buffer_count, which is not given, is %lld: %s",
+                    (long long)needed, why);
+}
+
+/* How many buffers: of the store, and of stages. A given number that is too small is raised. */
+static void plan_buffers(struct shoali_zero_outside *outside)
 {
     const struct shoali_zero_offload *offload = &outside->setup->args.offload;
-    const int64_t buffers = offload->optimizer_buffers;
+    const int64_t buffers = offload->optimizer_buffers ? offload->optimizer_buffers : 4;
     const int32_t rows = shoali_zero_state_rows(outside->setup);
     int32_t *sets = &outside->set_count, *stages = &outside->stage_limit;
     if (offload->optimizer == SHOALI_ZERO_NVME) {
         *sets = 1 + offload->pipeline_read + offload->pipeline_write;
         *stages = 1 + offload->pipeline_read;
-        if (buffers >= *sets * (rows + 1))
-            return SHOAL_OK;
-        return SHOAL_FAIL(
-            SHOAL_ECONFIG,
-            "offload_optimizer.buffer_count is %lld, but a sub-group takes %d buffers "
-            "(gradient, master, %d states) and %d are under way with pipeline_read %s "
-            "and pipeline_write %s: set it to %d",
-            (long long)buffers, (int)(rows + 1), (int)(rows - 1), (int)*sets,
-            offload->pipeline_read ? "true" : "false", offload->pipeline_write ? "true" : "false",
-            (int)(*sets * (rows + 1)));
+        if (buffers < *sets * (rows + 1))
+            say_raised(outside, *sets * (rows + 1),
+                       "a sub-group takes one for its gradient, one for master weights and one "
+                       "per state, once more each for pipeline_read and pipeline_write");
+        return;
     }
     *stages =
         buffers / 2 < SHOALI_ZERO_MAX_STAGES ? (int32_t)(buffers / 2) : SHOALI_ZERO_MAX_STAGES;
     if (offload->optimizer == SHOALI_ZERO_DEVICE)
         *stages = 1;
-    if (*stages < 1)
-        return SHOAL_FAIL(SHOAL_ECONFIG,
-                          "offload_optimizer.buffer_count is %lld, but a sub-group takes 2 buffers "
-                          "(gradient, new weights): set it to 2, or to 4 to copy and update at the "
-                          "same time",
-                          (long long)buffers);
-    return SHOAL_OK;
+    if (*stages < 1) {
+        *stages = 1;
+        say_raised(outside, 2, "a sub-group takes one for its gradient and one for new weights");
+    }
 }
 
 static shoal_status check_folders(const struct shoali_zero_offload *offload)
@@ -62,7 +70,7 @@ shoal_status shoali_zero_outside_plan(struct shoali_zero_outside *outside,
                                       const struct shoali_zero_setup *setup,
                                       const struct shoali_zero_layout *layout)
 {
-    shoal_status status;
+    shoal_status status = SHOAL_OK;
     const struct shoali_zero_offload *offload = &setup->args.offload;
     const int64_t part = layout->part_count, wanted = setup->args.sub_group_size;
     *outside = (struct shoali_zero_outside){
@@ -82,7 +90,7 @@ shoal_status shoali_zero_outside_plan(struct shoali_zero_outside *outside,
                             : (int64_t)((1.0 - offload->ratio) * (double)count);
     on_device *= outside->sub_group;
     outside->device_count = on_device < part ? on_device : part;
-    SHOAL_TRY(status, plan_buffers(outside), done);
+    plan_buffers(outside);
     if (!outside->meta)
         SHOAL_TRY(status, check_folders(offload), done);
 done:
@@ -124,6 +132,8 @@ static shoal_status open_host(struct shoali_zero_outside *outside)
     const struct shoali_accelerator *accelerator = shoali_device_accelerator(device);
     const bool same = outside->meta || accelerator == &shoali_accelerator_cpu;
     outside->exec = outside->setup->args.exec;
+    if (outside->setup->args.host_ops != NULL)
+        outside->exec.ops = outside->setup->args.host_ops;
     if (!same)
         SHOAL_TRY(
             status,

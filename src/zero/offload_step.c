@@ -403,7 +403,7 @@ shoal_status shoali_zero_offload_pass(struct shoali_zero_masters *masters,
         walk.dirty = states ? walk.rows : 0;
         walk.host_now = *now;
         walk.host_now.exec = &masters->outside->exec;
-        walk.host_now.control = shoali_zero_host_control(masters->judge);
+        walk.host_now.control = shoali_zero_host_control(masters->clip);
     }
     return walk_all(&walk);
 }

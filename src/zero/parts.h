@@ -17,7 +17,7 @@ struct shoali_zero {
     struct shoali_zero_outside outside;
     struct shoali_zero_param_store store;
     struct shoali_zero_weights weights;
-    struct shoali_zero_judge judge;
+    struct shoali_zero_clip clip;
     struct shoali_zero_tensors tensors;
     struct shoali_zero_gradients gradients;
     struct shoali_zero_masters masters;
@@ -25,5 +25,8 @@ struct shoali_zero {
     bool summed;   /* by reduce_tied, in this step */
     double factor; /* that gradients_sum gave */
 };
+/* facts.c: compares units, buckets and arenas with the ranks of each group; `own` is how far this
+ * rank came. Collective over everyone. */
+SHOAL_CHECKED shoal_status shoali_zero_agree(const struct shoali_zero *zero, shoal_status own);
 
 #endif

@@ -19,8 +19,8 @@ static shoal_status forget_errors(struct shoali_zero_quantized *quantized,
     return shoali_fill(stream, quantized->errors, 0, (size_t)quantized->error_bytes);
 }
 
-/* Of `parts` ranks on several hosts with equally many of them, more than one. A plan knows no hosts, so
- * that there is room for the errors of as many messages in the second hop. */
+/* Of `parts` ranks on several hosts with equally many of them, more than one. A plan knows no
+ * hosts, so that there is room for the errors of as many messages in the second hop. */
 static int32_t most_hosts(int32_t parts)
 {
     for (int32_t per_host = 2; per_host * 2 <= parts; per_host++)
@@ -164,8 +164,8 @@ done:
     return status;
 }
 
-/* Part `to` of `whole` as message number `at`; of LoCo with what was lost before in place `error` of the
- * bucket's. `out` is room. */
+/* Part `to` of `whole` as message number `at`; of LoCo with what was lost before in place `error`
+ * of the bucket's. `out` is room. */
 struct coding {
     int32_t to, at, error;
 };

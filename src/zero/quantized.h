@@ -11,8 +11,8 @@
  * LoCo  (Xie et al. 2024) feeds back what qgZ lost: with h = gradient + e, Q(h) is sent and e
  *       becomes beta e + (1 - beta) (h - Q(h)), kept as 8-bit codes for each element that this
  *       rank sends, in either hop: in the second a rank sends sums over its host. Errors are in
- *       units of the loss scale, so they are forgotten when it changes, after an overflow, and every
- *       reset_T steps.
+ *       units of the loss scale, so they are forgotten when it changes, after an overflow, every
+ *       reset_T steps, and when a checkpoint is loaded: none has them.
  */
 #ifndef SHOALI_ZERO_QUANTIZED_H
 #define SHOALI_ZERO_QUANTIZED_H

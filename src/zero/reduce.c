@@ -162,7 +162,7 @@ static shoal_status reduce_message(const struct shoali_zero_channel *channel,
     const struct shoali_zero_gradients *gradients = job->user;
     const struct shoali_zero_message *message = &gradients->message[job->index];
     const struct shoali_post named = {.here = SHOAL_HERE,
-                                      .tag = job->index,
+                                      .tag = message->number,
                                       .count = message->count,
                                       .dtype = shoali_zero_gradient_dtype(gradients->setup),
                                       .op = SHOAL_SUM};
@@ -205,7 +205,7 @@ static shoal_status send_complete(struct shoali_zero_gradients *gradients)
                              gradients->setup->args.gas * (int64_t)module->param[tail]->uses_here))
         tail--;
     gradients->tail = tail;
-    if (tail == before || !gradients->jobs->worker)
+    if (tail == before || !gradients->jobs->side.worker)
         return SHOAL_OK;
     return send_messages(gradients, module->param[tail + 1]->begin);
 }
@@ -299,6 +299,19 @@ shoal_status shoali_zero_gradients_make_arrival(struct shoali_zero_gradients *gr
                                       &gradients->arrival);
 }
 
+/* Messages in few bits have a scale for each block, padding included: what another unit or an
+ * overflow left there would change the numbers beside it, and NaN would never leave. */
+static shoal_status zero_padding(const struct shoali_zero_gradients *gradients, int32_t index)
+{
+    const struct shoali_zero_unit *unit = &gradients->layout->unit[index];
+    const shoal_dtype dtype = shoali_zero_gradient_dtype(gradients->setup);
+    if (unit->count == unit->padded)
+        return SHOAL_OK;
+    return shoali_fill(gradients->setup->args.exec.stream,
+                       shoali_zero_at(gradients->unit[index].buffer, unit->count, dtype), 0,
+                       (size_t)(unit->padded - unit->count) * shoal_dtype_bytes(dtype));
+}
+
 /* One unit at a time is summed, beside the backward of the next: that takes one buffer more. */
 static shoal_status close_unit(struct shoali_zero_gradients *gradients, int32_t index)
 {
@@ -317,17 +330,21 @@ static shoal_status close_unit(struct shoali_zero_gradients *gradients, int32_t 
         if (job.accumulate)
             SHOAL_TRY(status, shoali_zero_gradients_make_arrival(gradients), done);
         SHOAL_TRY(status, zero_untouched(gradients, index, true), done);
-        if (wire->prepare)
+        if (wire->prepare) {
+            SHOAL_TRY(status, zero_padding(gradients, index), done);
             SHOAL_TRY(status, wire->prepare(wire->user, gradients->setup->args.exec.stream), done);
+        }
         SHOAL_TRY(status, shoali_zero_post(gradients->jobs, &job, &gradients->reducing.ticket),
                   done);
     }
+    if (gradients->planning)
+        shoali_zero_jobs_note(gradients->jobs, SHOALI_ZERO_SUMS, index);
     gradients->reducing.unit = index;
     gradients->reducing.buffer = unit->buffer;
     point_sinks(gradients, index, NULL, false);
     unit->buffer = NULL;
     unit->summed++;
-    if (!gradients->jobs->worker)
+    if (!gradients->jobs->side.worker)
         SHOAL_TRY(status, shoali_zero_gradients_settle(gradients), done);
 done:
     return status;

@@ -35,6 +35,7 @@ struct shoali_zero_message { /* stages 0, 1 */
     int32_t unit;
     int64_t begin, count; /* flat space */
     int64_t whole;
+    int32_t number; /* among the messages of its group */
 };
 struct shoali_zero_unit_gradients {
     void *buffer, *home; /* NULL: none; the one used last */

@@ -38,6 +38,16 @@ static shoal_status make_messages(struct shoali_zero_gradients *gradients)
     return SHOAL_OK;
 }
 
+/* Ranks of a group may have different messages of other groups: what names one counts its own. */
+static void number_messages(struct shoali_zero_gradients *gradients)
+{
+    const struct shoali_zero_layout *layout = gradients->layout;
+    for (int32_t g = 0; g < layout->args.group_count; g++)
+        for (int32_t m = 0, number = 0; m < gradients->message_count; m++)
+            if (layout->unit[gradients->message[m].unit].group == g)
+                gradients->message[m].number = number++;
+}
+
 static shoal_status list_buckets(struct shoali_zero_gradients *gradients)
 {
     const struct shoali_zero_layout *layout = gradients->layout;
@@ -49,7 +59,7 @@ static shoal_status list_buckets(struct shoali_zero_gradients *gradients)
     for (int32_t b = 0; b < layout->bucket_count; b++)
         gradients->message[b] =
             (struct shoali_zero_message){layout->bucket[b].unit, layout->bucket[b].begin,
-                                         layout->bucket[b].count, layout->bucket[b].whole};
+                                         layout->bucket[b].count, layout->bucket[b].whole, 0};
     return SHOAL_OK;
 }
 
@@ -68,6 +78,7 @@ static shoal_status make_tables(struct shoali_zero_gradients *gradients)
         SHOAL_TRY(status,
                   gradients->setup->stage == 0 ? make_messages(gradients) : list_buckets(gradients),
                   done);
+    number_messages(gradients);
 done:
     return status;
 }

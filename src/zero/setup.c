@@ -72,7 +72,7 @@ shoal_status shoali_zero_setup_init(struct shoali_zero_setup *setup,
     return check_sizes(setup);
 }
 
-shoal_status shoali_zero_tell(const struct shoali_zero_setup *setup, shoal_status status)
+shoal_status shoali_zero_share_failure(const struct shoali_zero_setup *setup, shoal_status status)
 {
     if (status < 0 && setup->world > 1)
         shoal_comm_abort(setup->everyone, status);

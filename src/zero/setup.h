@@ -17,7 +17,7 @@
  *   param_store.h  own parts of the weights outside the device
  *   fetch.h        weights on demand;  hpz.h  their second copy
  *   reduce.h       sinks and sums over ranks;  mics.h  over replicas
- *   verdict.h      from the sums to one decision;  touched.h  a part of its message
+ *   clip.h         one decision from the sums;  used_params.h  a part of its message
  *   update.h       masters, states, the optimizer
  *   tensors.h      what the optimizer knows of whole tensors
  *   offload.h      the same outside the device
@@ -81,7 +81,7 @@ static inline int32_t shoali_zero_ceil_log2(int64_t value)
 /* Hands on the status of something collective. A failure is told to the other ranks, which wait for
  * this one: else they would until the timeout, and this one for them when it destroys its groups.
  */
-SHOAL_CHECKED shoal_status shoali_zero_tell(const struct shoali_zero_setup *setup,
-                                            shoal_status status);
+SHOAL_CHECKED shoal_status shoali_zero_share_failure(const struct shoali_zero_setup *setup,
+                                                     shoal_status status);
 
 #endif

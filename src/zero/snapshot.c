@@ -1,6 +1,7 @@
 /* Copy-on-write of blocks. */
 #include "zero/snapshot.h"
 
+#include "base/waiting.h"
 #include "zero/parts.h"
 
 #include <pthread.h>
@@ -65,44 +66,36 @@ static int64_t small_count(const struct shoali_zero *zero, int32_t state)
                : 0;
 }
 
-/* Of all that is allocated, by the same sizes as allocate(). */
-static int64_t count_bytes(const struct shoali_zero_snapshot *self)
-{
-    const int64_t cells = self->rows * self->block_count;
-    int64_t bytes = (self->slots + 1) * self->block * (int64_t)sizeof(float) +
-                    cells * (int64_t)sizeof(struct cell) + self->slots * (int64_t)sizeof(int32_t);
-    for (int32_t s = 0; s < self->zero->setup.optimizer.state_count; s++)
-        bytes += small_count(self->zero, s) * (int64_t)sizeof(float);
-    return bytes;
-}
-
-/* Memory that nobody has written to is only promised: it is touched. */
-static void *touched(int64_t count, size_t item)
+/* Memory that nobody has written to is only promised: it is touched. A plan only counts it. */
+static void *prefault(struct shoali_zero_snapshot *self, bool meta, int64_t count, size_t item)
 {
     const size_t bytes = (size_t)count * item;
-    char *memory = shoali_malloc(bytes + 1, "the staging of checkpoints");
+    self->bytes += (int64_t)bytes;
+    void *memory = meta ? NULL : shoali_malloc(bytes + 1, "the staging of checkpoints");
     if (memory)
         memset(memory, 0, bytes + 1);
     return memory;
 }
 
-static shoal_status allocate(struct shoali_zero_snapshot *self)
+static shoal_status allocate(struct shoali_zero_snapshot *self, bool meta)
 {
-    shoal_status status = SHOAL_ENOMEM;
+    shoal_status status = SHOAL_OK;
     const struct shoali_zero *zero = self->zero;
     const struct shoali_zero_args *args = &zero->setup.args;
-    self->cell = touched(self->rows * self->block_count, sizeof *self->cell);
-    self->slot = touched(self->slots * self->block, sizeof *self->slot);
-    self->free = touched(self->slots, sizeof *self->free);
-    self->widened = touched(self->block, sizeof *self->widened);
-    if (!self->cell || !self->slot || !self->free || !self->widened)
-        return status;
+    self->cell = prefault(self, meta, self->rows * self->block_count, sizeof *self->cell);
+    self->slot = prefault(self, meta, self->slots * self->block, sizeof *self->slot);
+    self->free = prefault(self, meta, self->slots, sizeof *self->free);
+    self->widened = prefault(self, meta, self->block, sizeof *self->widened);
+    bool all = self->cell && self->slot && self->free && self->widened;
     for (int32_t s = 0; s < zero->setup.optimizer.state_count; s++)
         if (is_small(zero, s)) {
-            self->small[s] = touched(small_count(zero, s), sizeof(float));
-            if (!self->small[s])
-                return status;
+            self->small[s] = prefault(self, meta, small_count(zero, s), sizeof(float));
+            all = all && self->small[s];
         }
+    if (meta)
+        return SHOAL_OK;
+    if (!all)
+        return SHOAL_ENOMEM;
     SHOAL_TRY(status, shoali_stream_create(args->device, &self->stream), done);
     SHOAL_TRY(status, shoali_event_create(args->device, &self->begun), done);
 done:
@@ -111,7 +104,6 @@ done:
 
 shoal_status shoali_zero_snapshot_create(struct shoali_zero *zero, int64_t staging_bytes, bool meta)
 {
-    shoal_status status = SHOAL_OK;
     struct shoali_zero_snapshot *self = shoali_calloc(1, sizeof *self, "a snapshot");
     if (!self)
         return SHOAL_ENOMEM;
@@ -126,11 +118,7 @@ shoal_status shoali_zero_snapshot_create(struct shoali_zero *zero, int64_t stagi
     const int64_t slots = staging_bytes / (self->block * (int64_t)sizeof(float));
     self->slots = (int32_t)(slots < most ? slots : most);
     self->slots = self->slots < 1 ? 1 : self->slots;
-    self->bytes = count_bytes(self);
-    if (!meta)
-        SHOAL_TRY(status, allocate(self), done);
-done:
-    return status; /* zero's own destroy frees it */
+    return allocate(self, meta); /* zero's own destroy frees it */
 }
 
 void shoali_zero_snapshot_fini(struct shoali_zero_snapshot *self)
@@ -229,10 +217,22 @@ done:
     return status;
 }
 
+/* With the lock held. */
+static void await_save(struct shoali_zero_snapshot *self, struct shoali_waiting *waiting)
+{
+    shoali_waiting_sleep(&self->moved, &self->lock);
+    if (shoali_waiting_due(waiting, __FILE__))
+        SHOALI_WARN("zero",
+                    "waiting for %.0f s for the background save to take states that the step is "
+                    "about to change: its disk is slow",
+                    shoali_waiting_seconds(waiting));
+}
+
 /* A slot for a block that is still pending; false: it needs none any more. With the lock held. */
 static bool need_slot(struct shoali_zero_snapshot *self, const struct cell *cell)
 {
     bool waited = false;
+    struct shoali_waiting waiting = {0};
     while (atomic_load(&self->active) && cell->state != OVER && cell->state != COPIED) {
         if (cell->state == PENDING && self->free_count > 0)
             return true;
@@ -240,7 +240,7 @@ static bool need_slot(struct shoali_zero_snapshot *self, const struct cell *cell
             waited = true;
             self->stats.full_count++;
         }
-        pthread_cond_wait(&self->moved, &self->lock);
+        await_save(self, &waiting);
     }
     return false;
 }
@@ -277,9 +277,10 @@ shoal_status shoali_zero_snapshot_guard(struct shoali_zero_snapshot *self, int64
         return SHOAL_OK;
     const int64_t begin_ns = shoali_now_ns();
     const int64_t last = (local + count - 1) / self->block;
+    struct shoali_waiting waiting = {0};
     pthread_mutex_lock(&self->lock);
     while (atomic_load(&self->active) && !self->expected)
-        pthread_cond_wait(&self->moved, &self->lock);
+        await_save(self, &waiting);
     for (int64_t block = local / self->block; block <= last && status == SHOAL_OK; block++)
         for (int32_t row = 0; row < self->rows && status == SHOAL_OK; row++)
             status = keep(self, row, block);
@@ -387,7 +388,8 @@ static shoal_status read_run(struct shoali_zero_snapshot *self, int32_t row, int
         status = fetch(self, row, local, count, self->stream, out);
     pthread_mutex_lock(&self->lock);
     if (self->broken && status == SHOAL_OK)
-        status = SHOAL_FAIL(SHOAL_EIO, "the training could not copy what it was about to change");
+        status =
+            SHOAL_FAIL(SHOAL_EIO, "the training could not copy data that it was about to change");
     cell->left -= count;
     cell->state = cell->left == 0 ? OVER : copied ? COPIED : PENDING;
     if (cell->state == OVER && copied)

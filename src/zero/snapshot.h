@@ -12,8 +12,8 @@
  * The reader first tells what it will ask (expect), so that a block is over as soon as the last
  * element that anyone wants was read. The update calls shoali_zero_snapshot_guard in front of each
  * piece that it changes: it copies what is pending there into slots; without a free one it waits
- * until the reader has freed one, or has read the block itself. That and nothing else is what a save
- * costs the training; its time is counted.
+ * until the reader has freed one, or has read the block itself. That and nothing else is what a
+ * save costs the training; its time is counted.
  *
  * Nobody waits for ever: the update waits for the reader alone, the reader only for a copy of one
  * block, and whatever becomes of a save ends with shoali_zero_snapshot_end.
@@ -23,8 +23,8 @@
  *
  * What an optimizer keeps of whole tensors is small and copied when the snapshot begins.
  *
- * THREADS  begin, guard: the rank's. All others: the reader's. A stream of the device is the reader's
- * own, and begins where the rank's was.
+ * THREADS  begin, guard: the rank's. All others: the reader's. A stream of the device is the
+ * reader's own, and begins where the rank's was.
  */
 #ifndef SHOALI_ZERO_SNAPSHOT_H
 #define SHOALI_ZERO_SNAPSHOT_H
@@ -39,8 +39,8 @@ struct shoali_zero_snapshot;
  * no snapshot under way: nothing. */
 SHOAL_CHECKED shoal_status shoali_zero_snapshot_guard(struct shoali_zero_snapshot *snapshot,
                                                       int64_t local, int64_t count);
-/* Elements that should be updated at once at most, so that what is kept and what is read take turns;
- * INT64_MAX without a snapshot under way. */
+/* Elements that should be updated at once at most, so that what is kept and what is read take
+ * turns; INT64_MAX without a snapshot under way. */
 int64_t shoali_zero_snapshot_piece(const struct shoali_zero_snapshot *snapshot);
 void shoali_zero_snapshot_fini(struct shoali_zero_snapshot *snapshot);
 

@@ -86,6 +86,50 @@ static void test_fast_accumulation(void **state)
         }
 }
 
+static double predivide = 1;
+static bool prescale;
+
+static bool divide_before(struct seat *seat, struct shoali_zero_args *args)
+{
+    (void)seat;
+    args->gradient_predivide_factor = predivide;
+    args->prescale_gradients = prescale;
+    return true;
+}
+
+/* What gradients are divided by before their sum is made up for behind it. By powers of two no bit
+ * changes; 3 costs a rounding of each term, and one behind, of 2^-24 each. */
+static void test_division_before_the_sum(void **state)
+{
+    (void)state;
+    static const double factors[] = {4, 0.5, 3};
+    for (int32_t ranks = 2; ranks <= 4; ranks++)
+        for (int32_t stage = 0; stage <= 1; stage++) {
+            struct run run = {.ranks = ranks,
+                              .stage = stage,
+                              .dtype = SHOAL_F32,
+                              .micro_batches = ranks,
+                              .steps = 1};
+            go(run, &reference);
+            run.adjust = divide_before;
+            for (int32_t variant = 0; variant < 4; variant++) {
+                predivide = variant < 3 ? factors[variant] : 1;
+                prescale = variant == 3;
+                go(run, &other);
+                if (variant < 2 || (prescale && ranks != 3)) {
+                    compare(&run, true);
+                    continue;
+                }
+                double largest = 0;
+                for (int64_t i = 0; i < reference.flat_count; i++)
+                    largest = fmax(largest, fabs((double)reference.gradient[i]));
+                for (int64_t i = 0; i < reference.flat_count; i++)
+                    assert_true(fabs((double)other.gradient[i] - (double)reference.gradient[i]) <=
+                                2 * (ranks + 1) * ldexp(largest, -24));
+            }
+        }
+}
+
 /* What one rank sees stops all of them. */
 static void test_overflow(void **state)
 {
@@ -109,6 +153,45 @@ static void test_overflow(void **state)
                 assert_true(isnan(other.verdict[1].norm));
                 assert_memory_equal(other.kind, reference.kind, sizeof reference.kind);
             }
+}
+
+/* All contributions of a step together stay below 2^63 units: M micro-batches, and of a parameter
+ * with several uses as many times more. */
+static bool check_limits(struct seat *seat)
+{
+    const struct run *run = seat->run;
+    int32_t tied = 0;
+    if (!open_seat(seat))
+        return false;
+    NEED(shoali_zero_micro_begin(seat->zero, 0));
+    for (int32_t i = 0; i < seat->module.param_count; i++) {
+        const struct shoal_param *param = seat->module.param[i];
+        const bool twice = strcmp(param->name, "embed.table") == 0;
+        int bits = 0;
+        while (1 << bits < run->micro_batches * (twice ? 2 : 1))
+            bits++;
+        tied += twice;
+        if (param->sink.limit != ldexp(1.0, 63 - 40 - bits)) {
+            fprintf(stderr, "%s: a limit of 2^%g, not 2^%d\n", param->name, log2(param->sink.limit),
+                    63 - 40 - bits);
+            return false;
+        }
+    }
+    return tied == 1 && collect(seat);
+}
+
+static void test_head_room(void **state)
+{
+    (void)state;
+    for (int32_t stage = 0; stage <= 1; stage++)
+        for (int64_t micro_batches = 2; micro_batches <= 8; micro_batches += 2)
+            go((struct run){.ranks = 2,
+                            .stage = stage,
+                            .dtype = SHOAL_F32,
+                            .exact = true,
+                            .micro_batches = micro_batches,
+                            .drive = check_limits},
+               &other);
 }
 
 static void within(const char *what, const struct run *run, double got, double expected)
@@ -182,6 +265,41 @@ static void test_keeping(void **state)
     within("none kept", &run, (double)other.traffic, (4 + 2) * half);
 }
 
+static shoal_status declare_one(const void *config, shoal_declaration *to)
+{
+    (void)config;
+    return declare(to, "one", shoal_shape_1(1), 0, 1, NULL);
+}
+
+static const shoal_layer_type one = {
+    .name = "one", .declare = declare_one, .forward = forward_plain};
+
+/* A layer with a single element between the two large ones. */
+static void describe_one(struct seat *seat)
+{
+    describe_model(seat);
+    seat->layers[1] = (shoal_layer_spec){&one, "one", NULL};
+    seat->layers[2] = seat->layers[5];
+    seat->model.layer_count = 3;
+}
+
+/* The smallest layer that can stay does: it is gathered once a step instead of twice. */
+static void test_keeping_one_element(void **state)
+{
+    (void)state;
+    struct run run = {.ranks = 2,
+                      .stage = 3,
+                      .dtype = SHOAL_F32,
+                      .micro_batches = 2,
+                      .steps = 2,
+                      .describe = describe_one};
+    go(run, &other);
+    const int64_t gathered = other.traffic;
+    run.fetch = (struct shoali_zero_fetch){.param_persistence = 1, .model_persistence = 1};
+    go(run, &other);
+    assert_true(other.traffic < gathered);
+}
+
 int main(void)
 {
     static const shoal_dtype f32 = SHOAL_F32, bf16 = SHOAL_BF16, f16 = SHOAL_F16;
@@ -192,9 +310,12 @@ int main(void)
         cmocka_unit_test_prestate(test_fast, (void *)(uintptr_t)&f32),
         cmocka_unit_test_prestate(test_fast, (void *)(uintptr_t)&bf16),
         cmocka_unit_test(test_fast_accumulation),
+        cmocka_unit_test(test_division_before_the_sum),
         cmocka_unit_test(test_overflow),
+        cmocka_unit_test(test_head_room),
         cmocka_unit_test(test_memory_and_traffic),
         cmocka_unit_test(test_keeping),
+        cmocka_unit_test(test_keeping_one_element),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,8 +58,8 @@ static shoal_status describe_tensors(struct shoali_zero_tensors *tensors)
             continue;
         if (param->shard)
             return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                              "%s looks at whole tensors, but this rank holds a block of `%s`: use "
-                              "an optimizer that does not, such as AdamW",
+                              "%s needs whole tensors, but this rank holds a shard of `%s`: use an "
+                              "optimizer that does not, such as AdamW",
                               tensors->type->name, param->name);
         shoali_optimizer_tensor_init(&tensors->tensor[p], &param->shape);
         tensors->tensor[p].lr_multiplier = rule.lr_multiplier;
@@ -169,8 +169,8 @@ void shoali_zero_tensors_fini(struct shoali_zero_tensors *tensors)
 
 /* ---- where things are ----------------------------------------------------------------------- */
 
-/* Where the numbers of list[index] of a parameter begin: parameter after parameter, the lists of one
- * behind each other. */
+/* Where the numbers of list[index] of a parameter begin: parameter after parameter, the lists of
+ * one behind each other. */
 static int64_t place(const struct shoali_zero_tensors *tensors, const enum shoali_state_kind *list,
                      int32_t count, int32_t index, int32_t param)
 {

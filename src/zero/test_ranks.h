@@ -8,18 +8,15 @@
 #ifndef SHOALI_ZERO_TEST_RANKS_H
 #define SHOALI_ZERO_TEST_RANKS_H
 
+#include "base/test_cmocka.h"
+#include "optimizer/test_default.h"
 #include "zero/zero.h"
 
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { RANKS_MAX = 8, STEPS_MAX = 4, T = 6, FLAT_MAX = 120000, KINDS_MAX = 4 };
 
@@ -256,7 +253,7 @@ static inline bool open_seat(struct seat *seat)
     NEED(shoali_pool_create(1, &seat->pool));
     NEED(shoali_device_create(accelerator, 0, seat->pool, &seat->device));
     NEED(shoali_stream_create(seat->device, &seat->exec.stream));
-    NEED(shoali_ops_select(NULL, &seat->ops));
+    NEED(shoali_ops_select(NULL, NULL, &seat->ops));
     seat->exec.ops = &seat->ops;
     if (run->describe)
         run->describe(seat);
@@ -264,8 +261,8 @@ static inline bool open_seat(struct seat *seat)
         describe_model(seat);
     NEED(shoali_module_init(&seat->module, &seat->model, run->dtype, NULL, 0));
     shoali_arena_init(&seat->arena);
-    NEED(shoali_optimizer_default(run->optimizer ? run->optimizer : "adamw", &seat->arena,
-                                  &seat->optimizer));
+    NEED(optimizer_default(run->optimizer ? run->optimizer : "adamw", &seat->arena,
+                           &seat->optimizer));
     seat->optimizer.weight_decay = 0.1;
     struct shoali_zero_args args = {.module = &seat->module,
                                     .device = seat->device,
@@ -432,7 +429,7 @@ static inline bool collect(struct seat *seat)
     const struct shoali_zero_range *own = shoali_zero_counted_ranges(seat->zero, &count);
     shoali_zero_memory(seat->zero, &result->memory[seat->rank]);
     if (seat->rank == 0) {
-        result->flat_count = shoali_zero_flat_count(seat->zero);
+        result->flat_count = seat->module.element_count;
         result->params_gone = true;
         for (int32_t i = 0; i < seat->module.param_count; i++)
             result->params_gone = result->params_gone && !seat->module.param[i]->data;

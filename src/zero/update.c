@@ -78,13 +78,13 @@ static shoal_status step_all(struct shoali_zero_masters *masters, const struct s
     const struct shoali_zero_setup *setup = masters->setup;
     const int32_t measures = setup->optimizer.type->measure_count;
     struct shoali_optimizer_now shared = {.exec = &setup->args.exec,
-                                          .control = masters->judge->clip.control,
+                                          .control = masters->clip->norm.control,
                                           .lr = now->lr,
                                           .t = now->t,
                                           .cycle_momentum = now->cycle_momentum,
                                           .momentum = now->momentum};
     float control[3];
-    shoali_pinned_read(setup->args.device, control, shoali_zero_host_control(masters->judge),
+    shoali_pinned_read(setup->args.device, control, shoali_zero_host_control(masters->clip),
                        sizeof control);
     shared.multiplier = control[1];
     if (control[2] != 0.0f && (measures > 0 || setup->offloads))

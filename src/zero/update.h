@@ -16,17 +16,17 @@
 #ifndef SHOALI_ZERO_UPDATE_H
 #define SHOALI_ZERO_UPDATE_H
 
+#include "zero/clip.h"
 #include "zero/fetch.h"
 #include "zero/offload.h"
 #include "zero/snapshot.h"
 #include "zero/tensors.h"
-#include "zero/verdict.h"
 
 struct shoali_zero_masters {
     const struct shoali_zero_setup *setup;
     const struct shoali_zero_layout *layout;
     const struct shoali_zero_gradients *gradients;
-    const struct shoali_zero_judge *judge;
+    const struct shoali_zero_clip *clip;
     struct shoali_zero_weights *weights;
     struct shoali_zero_outside *outside;
     struct shoali_zero_tensors *tensors;

@@ -6,8 +6,8 @@
  * The plain wire sends elements as they are, and its sums are in the order of ranks. quantized.h
  * has another one. A wire runs jobs, one after the other: what it keeps needs no lock.
  *
- * GATHERS BY HOSTS (MiCS' hierarchical gather). Over a group on several hosts a gather is one of the
- * backend, in which one rank speaks for each host (comm/hierarchical). With the flag every rank
+ * GATHERS BY HOSTS (MiCS' hierarchical gather). Over a group on several hosts a gather is one of
+ * the backend, in which one rank speaks for each host (comm/hierarchical). With the flag every rank
  * gathers the parts of its place on all hosts, all places at once, and then each host's parts from
  * its neighbours: the same bytes between hosts, sent and received by all ranks instead of one. The
  * first hop arrives at the end of `out`, from where the second takes it before it gets there, so

@@ -13,7 +13,7 @@ double shoali_zero_seed(struct shoali_zero *zero, double loss_scale)
 
 shoal_status shoali_zero_add_loss(struct shoali_zero *zero, const float *loss)
 {
-    return shoali_zero_judge_add_loss(&zero->judge, loss);
+    return shoali_zero_clip_add_loss(&zero->clip, loss);
 }
 
 shoal_status shoali_zero_micro_begin(struct shoali_zero *zero, int64_t index)
@@ -21,7 +21,7 @@ shoal_status shoali_zero_micro_begin(struct shoali_zero *zero, int64_t index)
     shoal_status status = SHOAL_OK;
     zero->weights.micro = index;
     if (index == 0)
-        SHOAL_TRY(status, shoali_zero_judge_begin(&zero->judge), done);
+        SHOAL_TRY(status, shoali_zero_clip_begin(&zero->clip), done);
     SHOAL_TRY(status, shoali_zero_gradients_micro(&zero->gradients, index), done);
 done:
     return status;
@@ -34,13 +34,12 @@ shoal_status shoali_zero_reduce(struct shoali_zero *zero, double loss_scale, uin
     if (!zero->summed)
         SHOAL_TRY(status, shoali_zero_gradients_sum(&zero->gradients, &zero->factor), done);
     zero->summed = false;
-    SHOAL_TRY(status,
-              shoali_zero_judge_decide(&zero->judge, loss_scale, zero->factor, asks, verdict),
+    SHOAL_TRY(status, shoali_zero_clip_decide(&zero->clip, loss_scale, zero->factor, asks, verdict),
               done);
     if (zero->wire.stepped)
         zero->wire.stepped(zero->wire.user, verdict->overflow);
 done:
-    return shoali_zero_tell(&zero->setup, status);
+    return shoali_zero_share_failure(&zero->setup, status);
 }
 
 shoal_status shoali_zero_reduce_tied(struct shoali_zero *zero)
@@ -50,17 +49,17 @@ shoal_status shoali_zero_reduce_tied(struct shoali_zero *zero)
     SHOAL_TRY(status, shoali_zero_gradients_sum_tied(&zero->gradients), done);
     zero->summed = true;
 done:
-    return shoali_zero_tell(&zero->setup, status);
+    return shoali_zero_share_failure(&zero->setup, status);
 }
 
 shoal_status shoali_zero_step(struct shoali_zero *zero, const struct shoali_zero_now *now)
 {
-    return shoali_zero_tell(&zero->setup, shoali_zero_masters_step(&zero->masters, now));
+    return shoali_zero_share_failure(&zero->setup, shoali_zero_masters_step(&zero->masters, now));
 }
 
 shoal_status shoali_zero_masters_changed(struct shoali_zero *zero)
 {
-    return shoali_zero_tell(&zero->setup, shoali_zero_masters_step(&zero->masters, NULL));
+    return shoali_zero_share_failure(&zero->setup, shoali_zero_masters_step(&zero->masters, NULL));
 }
 
 shoal_status shoali_zero_idle_forward(struct shoali_zero *zero)
@@ -70,12 +69,12 @@ shoal_status shoali_zero_idle_forward(struct shoali_zero *zero)
     for (int32_t i = 0; i < layers && zero->setup.fetches; i++) {
         if (!zero->setup.args.module->layer[i].here)
             continue;
-        shoali_zero_judge_note(&zero->judge, i);
+        shoali_zero_clip_note_scope(&zero->clip, i);
         SHOAL_TRY(status, shoali_zero_weights_enter(&zero->weights, i), done);
         shoali_zero_weights_leave(&zero->weights, i);
     }
 done:
-    return shoali_zero_tell(&zero->setup, status);
+    return shoali_zero_share_failure(&zero->setup, status);
 }
 
 shoal_status shoali_zero_counters(struct shoali_zero *zero, struct shoali_comm_counters *counters)
@@ -91,9 +90,9 @@ static shoal_status forward_begin(void *user, struct shoal_tape *tape, struct sh
     (void)tape;
     if (!scope->layer)
         return SHOAL_OK;
-    shoali_zero_judge_note(&zero->judge, scope->layer->index);
-    return shoali_zero_tell(&zero->setup,
-                            shoali_zero_weights_enter(&zero->weights, scope->layer->index));
+    shoali_zero_clip_note_scope(&zero->clip, scope->layer->index);
+    return shoali_zero_share_failure(
+        &zero->setup, shoali_zero_weights_enter(&zero->weights, scope->layer->index));
 }
 
 static shoal_status forward_end(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
@@ -115,12 +114,12 @@ static shoal_status backward_begin(void *user, struct shoal_tape *tape, struct s
     const int32_t layer = scope->layer->index;
     const int32_t position = shoali_zero_backward_position(&zero->weights, layer);
     if (zero->setup.stage >= 2 || zero->setup.fetches)
-        shoali_zero_judge_note(&zero->judge, position);
+        shoali_zero_clip_note_scope(&zero->clip, position);
     if (zero->setup.fetches)
         SHOAL_TRY(status, shoali_zero_weights_enter(&zero->weights, position), done);
     SHOAL_TRY(status, shoali_zero_gradients_begin(&zero->gradients, layer), done);
 done:
-    return shoali_zero_tell(&zero->setup, status);
+    return shoali_zero_share_failure(&zero->setup, status);
 }
 
 static shoal_status backward_end(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
@@ -137,8 +136,8 @@ static shoal_status replay_begin(void *user, struct shoal_tape *tape, struct sho
 {
     struct shoali_zero *zero = user;
     (void)tape;
-    return shoali_zero_tell(&zero->setup,
-                            shoali_zero_weights_replay(&zero->weights, scope->layer->index));
+    return shoali_zero_share_failure(
+        &zero->setup, shoali_zero_weights_replay(&zero->weights, scope->layer->index));
 }
 
 static shoal_status replay_end(void *user, struct shoal_tape *tape, struct shoali_scope *scope)
@@ -152,9 +151,9 @@ static shoal_status replay_end(void *user, struct shoal_tape *tape, struct shoal
 static shoal_status grad_ready(void *user, struct shoal_tape *tape, struct shoal_param *param)
 {
     struct shoali_zero *zero = user;
-    return shoali_zero_tell(&zero->setup,
-                            shoali_zero_gradients_ready(&zero->gradients, param->index,
-                                                        shoali_tape_declared(tape, param)));
+    return shoali_zero_share_failure(
+        &zero->setup, shoali_zero_gradients_ready(&zero->gradients, param->index,
+                                                  shoali_tape_declared(tape, param)));
 }
 
 static void watch(struct shoali_zero *zero)
@@ -190,8 +189,8 @@ static int32_t count_declared(const struct shoal_layer *layer, const struct shoa
     return declared;
 }
 
-/* Of layer `index` of a backward: the parameters that none of the layers before it declares have come
- * now, from all that do. */
+/* Of layer `index` of a backward: the parameters that none of the layers before it declares have
+ * come now, from all that do. */
 static shoal_status plan_ready(struct shoali_zero *zero, const struct shoali_zero_pass *pass,
                                int32_t index)
 {
@@ -391,10 +390,10 @@ static void connect(struct shoali_zero *zero)
                                                  .pool = &zero->pool,
                                                  .wire = &zero->wire,
                                                  .store = &zero->store};
-    zero->judge = (struct shoali_zero_judge){.setup = &zero->setup,
-                                             .layout = &zero->layout,
-                                             .gradients = &zero->gradients,
-                                             .divisor = 1.0};
+    zero->clip = (struct shoali_zero_clip){.setup = &zero->setup,
+                                           .layout = &zero->layout,
+                                           .gradients = &zero->gradients,
+                                           .divisor = 1.0};
     zero->gradients = (struct shoali_zero_gradients){.setup = &zero->setup,
                                                      .layout = &zero->layout,
                                                      .jobs = &zero->jobs,
@@ -403,7 +402,7 @@ static void connect(struct shoali_zero *zero)
     zero->masters = (struct shoali_zero_masters){.setup = &zero->setup,
                                                  .layout = &zero->layout,
                                                  .gradients = &zero->gradients,
-                                                 .judge = &zero->judge,
+                                                 .clip = &zero->clip,
                                                  .weights = &zero->weights,
                                                  .outside = &zero->outside,
                                                  .tensors = &zero->tensors};
@@ -416,8 +415,8 @@ static void connect(struct shoali_zero *zero)
 static shoal_status make_training(struct shoali_zero *zero)
 {
     shoal_status status;
-    SHOAL_TRY(status, shoali_zero_judge_init(&zero->judge), done);
-    zero->gradients.flag = zero->judge.param_flag;
+    SHOAL_TRY(status, shoali_zero_clip_init(&zero->clip), done);
+    zero->gradients.flag = zero->clip.param_flag;
     SHOAL_TRY(status, shoali_zero_gradients_init(&zero->gradients), done);
 done:
     return status;
@@ -454,6 +453,18 @@ done:
     return status;
 }
 
+/* What each rank does for itself. */
+static shoal_status divide(struct shoali_zero *zero)
+{
+    shoal_status status;
+    SHOAL_TRY(status, lay_out(zero), done);
+    SHOAL_TRY(status, shoali_zero_outside_plan(&zero->outside, &zero->setup, &zero->layout), done);
+    SHOAL_TRY(status, shoali_zero_param_store_plan(&zero->store, &zero->setup, &zero->layout),
+              done);
+done:
+    return status;
+}
+
 shoal_status shoali_zero_create(const struct shoali_zero_args *args, struct shoali_zero **zero_out)
 {
     shoal_status status = SHOAL_ENOMEM;
@@ -461,11 +472,8 @@ shoal_status shoali_zero_create(const struct shoali_zero_args *args, struct shoa
     if (!zero)
         return status;
     SHOAL_TRY(status, shoali_zero_setup_init(&zero->setup, args), done);
-    SHOAL_TRY(status, lay_out(zero), done);
-    SHOAL_TRY(status, shoali_zero_outside_plan(&zero->outside, &zero->setup, &zero->layout), done);
-    SHOAL_TRY(status, shoali_zero_param_store_plan(&zero->store, &zero->setup, &zero->layout),
-              done);
-    SHOAL_TRY(status, shoali_zero_tell(&zero->setup, place(zero)), done);
+    SHOAL_TRY(status, shoali_zero_agree(zero, divide(zero)), done);
+    SHOAL_TRY(status, shoali_zero_share_failure(&zero->setup, place(zero)), done);
     zero->setup.args.cuts = NULL;
     zero->setup.args.cut_of = NULL;
     zero->setup.args.counted_elsewhere = NULL;
@@ -484,13 +492,13 @@ void shoali_zero_destroy(struct shoali_zero *zero)
 {
     if (!zero)
         return;
-    shoali_zero_jobs_stop(&zero->jobs);
+    shoali_side_stream_stop(&zero->jobs.side);
     shoali_zero_outside_stop(&zero->outside);
     shoali_zero_pool_fini(&zero->pool);
     shoali_zero_param_store_fini(&zero->store);
     shoali_zero_outside_fini(&zero->outside);
     shoali_zero_gradients_fini(&zero->gradients);
-    shoali_zero_judge_fini(&zero->judge);
+    shoali_zero_clip_fini(&zero->clip);
     shoali_zero_tensors_fini(&zero->tensors);
     shoali_zero_snapshot_fini(zero->masters.snapshot);
     shoali_zero_masters_fini(&zero->masters);

@@ -1,8 +1,9 @@
 /* zero - who holds which part of weights, gradients and optimizer states; reduction; the update.
  * Level L6.
  *
- * What a rank holds of a module's parameters (each a shard of its whole: tensor/shard.h) lies in one
- * flat space in canonical order without gaps: flat order = file order. Frozen ones take part in weights only by having no segment in the optimizer's walk.
+ * What a rank holds of a module's parameters (each a shard of its whole: tensor/shard.h) lies in
+ * one flat space in canonical order without gaps: flat order = file order. Frozen ones take part in
+ * weights only by having no segment in the optimizer's walk.
  *
  *   group    the N ranks that divide the micro-batches and hold the same of a parameter: most often
  *            args.group, or fewer (args.cuts), as ranks that hold other experts do not. ZeRO cuts
@@ -40,10 +41,10 @@
  * max_live_parameters are gathered. Units of small parameters only stay gathered, and are refreshed
  * after an update. A parameter's `data` is NULL while it is not gathered.
  *
- * PIPELINES. A stage's ranks hold parameters of its layers (shoal_layer.here) and nothing of the others,
- * so every part of this folder sees a shorter flat space. What several stages hold has a unit of its
- * own, so that they cut it alike; own parts of its gradient are summed over those stages after the
- * sum over data ranks, it is counted by one of them, and all update it alike.
+ * PIPELINES. A stage's ranks hold parameters of its layers (shoal_layer.here) and nothing of the
+ * others, so every part of this folder sees a shorter flat space. What several stages hold has a
+ * unit of its own, so that they cut it alike; own parts of its gradient are summed over those
+ * stages after the sum over data ranks, it is counted by one of them, and all update it alike.
  *
  * REDUCTION fast: fp32 sums in rank order; seed of backward = loss_scale/gas; the mean over N is
  * folded into the update's multiplier. prescale_gradients and gradient_predivide_factor scale
@@ -121,7 +122,7 @@ struct shoali_zero_offload {
     /* One buffer holds a row of a sub-group. cpu: two make a stage, through which a sub-group
      * passes; at least one stage. nvme: 2 + states make a set; sets needed: 1, and 1 each for
      * pipeline_read and pipeline_write. */
-    int64_t optimizer_buffers;
+    int64_t optimizer_buffers; /* 0: as many as needed */
     bool optimizer_pin, pipeline_read, pipeline_write;
     const char *optimizer_path, *param_path; /* folders; of use with nvme */
     /* nvme: param_max_in_cpu elements of the first units stay in host memory, the others pass
@@ -130,8 +131,8 @@ struct shoali_zero_offload {
     bool param_pin;
     struct shoali_io_args io;
 };
-/* What a rank of a pipeline runs: layers [first, first + count), forward or back. A backward of inputs
- * leaves the gradients of parameters to a later backward of weights. */
+/* What a rank of a pipeline runs: layers [first, first + count), forward or back. A backward of
+ * inputs leaves the gradients of parameters to a later backward of weights. */
 struct shoali_zero_pass {
     enum {
         SHOALI_ZERO_FORWARD,
@@ -160,7 +161,8 @@ struct shoali_zero_args {
     struct shoali_module *module; /* borrowed; its params get data and sinks */
     struct shoali_device *device;
     struct shoali_exec exec;
-    shoal_group *group; /* the ranks that divide the micro-batches; NULL: one */
+    const struct shoali_ops *host_ops; /* for offload; NULL: as exec */
+    shoal_group *group;                /* the ranks that divide the micro-batches; NULL: one */
     /* Those, and others that step with them: who holds other blocks, or the same and computes the
      * same micro-batches. NULL: there are none. */
     shoal_group *everyone;
@@ -205,6 +207,9 @@ struct shoali_zero_args {
 SHOAL_CHECKED shoal_status shoali_zero_create(const struct shoali_zero_args *args,
                                               struct shoali_zero **zero);
 void shoali_zero_destroy(struct shoali_zero *zero);
+/* A digest of the gathers and sums of a step and an evaluation: the same on all ranks that run the
+ * same layers. */
+uint64_t shoali_zero_order(const struct shoali_zero *zero);
 
 /* Steps of so many micro-batches from now on, at most as many as at creation: exact sums keep the
  * range of those. Between steps. */
@@ -236,8 +241,8 @@ enum { SHOALI_ZERO_STOP = 1, SHOALI_ZERO_SAVE = 2, SHOALI_ZERO_FAILED = 4 };
 /* Sums the gradients over ranks and decides. Collective; the step's one host synchronisation. */
 SHOAL_CHECKED shoal_status shoali_zero_reduce(struct shoali_zero *zero, double loss_scale,
                                               uint32_t asks, struct shoali_zero_verdict *verdict);
-/* Before it, of a pipeline: sums the gradients over data ranks, and those of tied parameters over the
- * stages that hold them. Collective. */
+/* Before it, of a pipeline: sums the gradients over data ranks, and those of tied parameters over
+ * the stages that hold them. Collective. */
 SHOAL_CHECKED shoal_status shoali_zero_reduce_tied(struct shoali_zero *zero);
 /* Updates weights unless the reduce found an overflow. t = 1-based optimizer step. */
 struct shoali_zero_now {
@@ -253,9 +258,9 @@ SHOAL_CHECKED shoal_status shoali_zero_step(struct shoali_zero *zero,
 struct shoali_zero_range {
     int64_t begin, count, at;
 };
-/* What checkpoints, fingerprints and getters see: one stored kind of tensors. Those of an optimizer's
- * states that are not per element have a flat space of their own, and no range: every rank holds
- * all of it, on the host; of a pipeline, each rank that of its stage's parameters. */
+/* What checkpoints, fingerprints and getters see: one stored kind of tensors. Those of an
+ * optimizer's states that are not per element have a flat space of their own, and no range: every
+ * rank holds all of it, on the host; of a pipeline, each rank that of its stage's parameters. */
 struct shoali_zero_kind {
     const char *name; /* "model", "master", "exp_avg", ... */
     shoal_dtype dtype;
@@ -271,10 +276,12 @@ void shoali_zero_get_kind(const struct shoali_zero *zero, int32_t index,
                           struct shoali_zero_kind *kind);
 /* Where a parameter's numbers begin in the kind's flat space; param = their number: its end. */
 int64_t shoali_zero_kind_offset(const struct shoali_zero *zero, int32_t index, int32_t param);
-int64_t shoali_zero_flat_count(const struct shoali_zero *zero); /* unpadded */
 /* False: 16-bit weights without training, which have no masters. Kind 0, "master", then reads and
  * writes the weights themselves, widened and rounded to nearest. */
 bool shoali_zero_has_masters(const struct shoali_zero *zero);
+/* Forgets what a step takes over from those before it besides masters, states and t: LoCo's errors,
+ * which no kind has. False: there is no such thing. */
+bool shoali_zero_forget_errors(struct shoali_zero *zero);
 /* After masters were written from outside (load, set): rounds them into the weights. Collective. */
 SHOAL_CHECKED shoal_status shoali_zero_masters_changed(struct shoali_zero *zero);
 /* Copies elements of a kind to/from the host; they must be held. */

@@ -267,6 +267,76 @@ static void test_error_feedback(void **state)
     feed_back(4, "2");
 }
 
+/* One backward and its reduction, with the gradient of step 0 times the loss scale, or infinity. */
+static bool reduce_once(struct seat *seat, double scale, bool overflow)
+{
+    struct shoali_zero_verdict verdict;
+    struct shoal_tensor *loss;
+    if (!forward(seat, 0, seat->rank, true, &loss))
+        return false;
+    const double seed = overflow ? INFINITY : shoali_zero_seed(seat->zero, scale);
+    NEED(shoali_zero_micro_begin(seat->zero, 0));
+    NEED(shoali_tape_backward(
+        seat->tape,
+        &(struct shoali_backward){.outputs = &loss, .output_count = 1, .seed_value = seed}));
+    shoali_tape_end(seat->tape);
+    NEED(shoali_zero_reduce(seat->zero, scale, false, &verdict));
+    return verdict.overflow == overflow;
+}
+
+/* `first_micro` is the number of reductions before the last one; of those, `eval` - 1 overflows.
+ * `bad_step`: not 0, the loss scale of the last one is 2. */
+static bool reduce_after(struct seat *seat)
+{
+    const struct run *run = seat->run;
+    if (!open_seat(seat))
+        return false;
+    for (int64_t k = 0; k < run->first_micro; k++)
+        if (!reduce_once(seat, 1, k == run->eval - 1))
+            return false;
+    return reduce_once(seat, run->bad_step ? 2 : 1, false) && collect(seat);
+}
+
+/* Errors that a step with an overflow has left are of no use, nor are older ones: the next step is
+ * as a first one. Without an overflow it is not. `hosts`: pretended, for qgZ's two hops. */
+static void forget_after_an_overflow(int32_t ranks, const char *hosts)
+{
+    struct run run = {.ranks = ranks,
+                      .stage = 3,
+                      .dtype = SHOAL_F32,
+                      .micro_batches = ranks,
+                      .overlap = true,
+                      .quantized_gradients = true,
+                      .loco_reset = 1000,
+                      .drive = reduce_after,
+                      .fetch = fetches[0]};
+    if (hosts)
+        assert_int_equal(setenv("SHOAL_PRETEND_HOSTS", hosts, 1), 0);
+    go(run, &reference);
+    const size_t bytes = (size_t)reference.flat_count * sizeof(float);
+    run.first_micro = 2;
+    go(run, &other);
+    assert_memory_not_equal(other.gradient, reference.gradient, bytes);
+    run.eval = 2;
+    go(run, &other);
+    assert_memory_equal(other.gradient, reference.gradient, bytes);
+    run.eval = 1; /* the overflow first: the step behind it leaves errors again */
+    go(run, &other);
+    assert_memory_not_equal(other.gradient, reference.gradient, bytes);
+    run.eval = 0; /* errors are in units of the loss scale, and forgotten with it */
+    run.bad_step = 1;
+    go(run, &other);
+    assert_memory_equal(other.gradient, reference.gradient, bytes);
+    assert_int_equal(unsetenv("SHOAL_PRETEND_HOSTS"), 0);
+}
+
+static void test_errors_after_an_overflow(void **state)
+{
+    (void)state;
+    forget_after_an_overflow(3, NULL);
+    forget_after_an_overflow(4, "2");
+}
+
 static void test_quantized_training(void **state)
 {
     (void)state;
@@ -290,7 +360,8 @@ static void test_quantized_training(void **state)
     run.bad_rank = 3;
     go(run, &other);
     assert_false(other.verdict[1].overflow);
-    assert_true(other.verdict[2].overflow); /* what is not finite goes through 4 bits */
+    assert_true(other.verdict[2].overflow);  /* what is not finite goes through 4 bits */
+    assert_false(other.verdict[3].overflow); /* and leaves nothing behind, in no buffer */
 }
 
 /* ---- traffic -------------------------------------------------------------------------------- */
@@ -429,6 +500,7 @@ int main(void)
         cmocka_unit_test(test_weights_bound),
         cmocka_unit_test(test_gradients_bound),
         cmocka_unit_test(test_error_feedback),
+        cmocka_unit_test(test_errors_after_an_overflow),
         cmocka_unit_test(test_quantized_training),
         cmocka_unit_test(test_traffic),
         cmocka_unit_test(test_memory),

@@ -63,7 +63,7 @@ rm -rf out found tried
 config '"train_batch_size": 4, "zero_optimization": {"reduce_bucket_size": 5e8},
     "autotuning": {'"$short"', "num_tuning_micro_batch_sizes": 0, "max_train_micro_batch_size_per_gpu": 1}'
 SHOAL_FAULT=comm.post:3@1=exit expect 1 tune tune "${pretrain[@]}"
-says "z0_gas2_tmbspg1 does not run: " "none of 4 experiments came to step 3; the first said: " "z0_gas2_tmbspg1/stderr.log"
+says "z0_gas2_tmbspg1 does not run: " "none of 4 experiments reached step 3; the first one failed: " "z0_gas2_tmbspg1/stderr.log"
 rm -rf $results
 expect 0 tune tune "${pretrain[@]}"
 [ "$(tried)" = "z0_gas2_tmbspg1 z1_gas2_tmbspg1 z2_gas2_tmbspg1 z3_gas2_tmbspg1 " ] || complain "stages: $(tried)"
@@ -121,6 +121,30 @@ expect 0 tune tune --no_local_rank ./program.sh --per_device 9 --deepspeed_confi
 says "z_gas2_tmbspg1: 7 samples/s"
 grep -qx "x --deepspeed_config $folder/$results/z_gas2_tmbspg1/ds_config.json --zero 0 --per_device 1" words ||
     grep -qx "x --deepspeed_config $folder/$results/z_gas2_tmbspg1/ds_config.json --per_device 1 --zero 0" words || complain "its words: $(cat words)"
+
+# the first experiment stays the best one when those that follow are slower
+cat >slower.sh <<'SCRIPT'
+#!/bin/sh
+[ "$RANK" = 0 ] || exit 0
+case $2 in *_tmbspg1/*) speed=7 ;; *) speed=5 ;; esac
+echo '{"latency": 5.0, "throughput": '$speed'}' >"$(sed -n 's/.*"metric_path": "\(.*\)".*/\1/p' "$2")"
+SCRIPT
+chmod +x slower.sh
+rm -rf $results
+config '"train_batch_size": 8, "train_micro_batch_size_per_gpu": [1, 2, 4], "zero_optimization": {"stage": 0}'
+expect 0 tune tune --no_local_rank ./slower.sh --deepspeed_config config.json
+says "z_gas2_tmbspg2: 5 samples/s" "the best is z_gas4_tmbspg1"
+is $results/ds_config_optimal.json '"train_micro_batch_size_per_gpu":1,'
+grep -q '^global  *3  *7  z_gas4_tmbspg1$' $results/summary.txt || complain "the summary: $(cat $results/summary.txt)"
+# a result that cannot be written ends the search
+for file in $results/z_gas4_tmbspg1/{ds_config.json,exp.json,cmd.txt} autotuning_exps/z_gas4_tmbspg1.json \
+    $results/{ds_config_optimal.json,summary.txt,cmd_optimal.txt}; do
+    rm -rf $results autotuning_exps
+    mkdir -p $file
+    expect 1 tune tune --no_local_rank ./slower.sh --deepspeed_config config.json
+    says "$folder/$file: cannot write: Is a directory"
+done
+rm -rf $results autotuning_exps
 
 # ---- a signal ----
 "$shoal" run --num_gpus 2 --autotuning run sh -c 'echo $$ >pid.$RANK; sleep 60' sh --deepspeed_config config.json >out.log 2>&1 &

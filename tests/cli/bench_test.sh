@@ -2,7 +2,7 @@
 # `shoal bench` and `shoal tune` from outside.  Usage: bench_test.sh SHOAL
 . "$(dirname "$0")/check.sh"
 shoal=$1
-unset SHOAL_COMM SHOAL_LOG SHOAL_IO SHOAL_NUM_THREADS OMP_NUM_THREADS
+unset SHOAL_ACCELERATOR DS_ACCELERATOR SHOAL_COMM SHOAL_LOG SHOAL_IO SHOAL_NUM_THREADS OMP_NUM_THREADS
 quick="--repeats 2 --seconds 0.01"
 
 # Wrong words
@@ -13,9 +13,13 @@ says "\"gem\"" "nearest is \"gemm\""
 expect 2 "$shoal" bench gemm --thread 2
 says "--thread" "--threads"
 expect 2 "$shoal" bench gemm --set huge $quick
-says "huge" "124m, tiny, llama-1b"
+says "huge" "124m, tiny or llama-1b"
+expect 2 "$shoal" bench gemm --accelerator cudda
+says "accelerator 'cudda' is unknown; did you mean 'cuda'?"
+expect 2 "$shoal" bench gemm --device 1 $quick
+says "--device is 1, and accelerator cpu has 1"
 expect 2 "$shoal" bench comm --ranks 2 --max-bytes 4Q
-says "--max-bytes \"4Q\" is no size"
+says "--max-bytes \"4Q\" is not a size"
 expect 2 "$shoal" bench step --model gpt2-125m
 says "nearest is gpt2-124m"
 expect 2 "$shoal" bench io
@@ -27,30 +31,30 @@ says "Not a directory"
 expect 2 "$shoal" bench io --folder /proc --size 1M
 says "cannot make a file in \"/proc\""
 expect 2 "$shoal" bench io --folder "" --size 1M
-says "give a folder"
+says "--folder is empty"
 expect 2 "$shoal" tune io --folder "$(printf 'a/%.0s' {1..2100})" --size 1M
 says "the folder's name has more than"
 expect 2 "$shoal" bench gemm --m 1000000000 --n 1000000000 --k 1000000000
-says "more than any memory holds"
+says "exceeds any memory"
 expect 2 "$shoal" bench attention --batch 1 --heads 4 --kv-heads 3 --seq-length 8 --head-size 4 $quick
-says "4 heads do not share 3 heads of keys and values"
+says "--heads 4 is not divisible by --kv-heads 3"
 expect 2 "$shoal" bench attention --batch 1000000 --heads 1000000 --seq-length 10000000 --head-size 4096
-says "more than any memory holds"
+says "exceed any memory"
 expect 2 "$shoal" bench comm $quick
 says "one rank sends nothing" "--ranks N"
 expect 2 "$shoal" bench comm --ranks 2 --min-bytes 8M --max-bytes 1M
-says "no size from 8388608 to 1048576"
+says "no message size lies from 8388608 to 1048576"
 [ "$(wc -l <<<"$output")" = 1 ] || complain "more than a sentence: $output"
 expect 2 "$shoal" bench comm --ranks 2 --step-factor 1
 says "at least 2"
 expect 2 "$shoal" run --master_port 0 --num_gpus 2 "$shoal" bench comm --ranks 2
-says "--ranks makes ranks of threads"
+says "--ranks starts ranks as threads"
 expect 2 "$shoal" bench start --num_gpus 0
 says "--num_gpus" "from 1"
 expect 2 "$shoal" bench start --model tiny --repeats 1 --deepspeed_config "$folder/none"
-says "$folder/none" "left with code 2"
+says "$folder/none" "exited with code 2"
 expect 2 "$shoal" tune
-says "what it tunes: io, comm"
+says "the subjects are io and comm"
 
 # Samples when they are asked for
 expect 2 "$shoal" bench step --model tiny --micro-batch 1 --repeats 2 --seconds 0.01 --threads 1 --paced
@@ -102,7 +106,7 @@ says "2 ranks of 1 thread, pp 2 zb-h1, 3 micro-batches" "tokens/s"
 expect 2 "$shoal" run --master_port 0 --num_gpus 2 "$shoal" bench step $model --pipeline-model-parallel-size 3 $quick
 says "2 ranks cannot be divided into replicas of 3"
 expect 2 "$shoal" bench step $model --num-virtual-stages-per-pipeline-rank 2 $quick
-says "--num-virtual-stages-per-pipeline-rank without a pipeline"
+says "--num-virtual-stages-per-pipeline-rank has no effect without a pipeline"
 shape="--model tiny --num-layers 1 --hidden-size 16 --num-attention-heads 2 --seq-length 8"
 for dtype in fp32 bf16; do
     expect 0 "$shoal" bench generate $shape --dtype $dtype --threads 1 $quick

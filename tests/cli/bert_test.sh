@@ -96,13 +96,13 @@ expect 0 "$shoal" plan bert-base --deepspeed_config ds.json --world-size 2 --mem
 says "activations" "weights"
 
 # ---- mistakes ----
-refused "--mask-prob is of masked samples" "gpt" -- "$shoal" pretrain gpt --num-layers 1 --hidden-size 8 \
+refused "--mask-prob is for masked samples" "gpt" -- "$shoal" pretrain gpt --num-layers 1 --hidden-size 8 \
     --num-attention-heads 1 --seq-length 8 --deepspeed_config ds.json --train-iters 1 --mock-data --mask-prob 0.2
 refused "--mask-prob is 0" -- $bert $data --train-iters 1 --mask-prob 0
 refused "preprocess --split-sentences" -- $bert --data-path corpus.jsonl --train-iters 1
 refused "none of its" "--split-sentences" -- $bert --data-path whole_text_document --train-iters 1
 refused "--seq-length: must be from 5" -- $bert $data --train-iters 1 --seq-length 4
-refused "does not generate text" -- "$shoal" generate --load one --prompt the
+refused "writes no text, because it predicts masked words" -- "$shoal" generate --load one --prompt the
 refused "--keep-newlines without --split-sentences" -- \
     "$shoal" preprocess --input corpus.jsonl --output-prefix x --keep-newlines
 head -c 2000 corpus.jsonl.gz >short.gz

@@ -25,6 +25,35 @@ says() {
         esac
     done
 }
+# Forgets the variables of a job around this test and those that change a training; tests' own (SHOAL_TEST_*) stay.
+forget_job() {
+    local variable
+    for variable in RANK WORLD_SIZE LOCAL_RANK $(compgen -e | grep -E '^(SHOAL_|DS_|MASTER_)' | grep -v '^SHOAL_TEST_'); do
+        unset "$variable"
+    done
+}
+# left_segments: files in shared memory of jobs whose launcher is gone (shoal-PID.NAMESPACE.RANDOM-*).  Other tests may run
+# beside this one: what a living launcher holds is not left, nor is the page of a lone process, which the next one removes.
+left_segments() {
+    local name pid space random own
+    own=$(printf %x "$(stat -L -c %i /proc/self/ns/pid)")
+    for name in $(ls "/dev/shm/shoal-$(id -u)" 2>/dev/null | grep -E '^shoal-[0-9]+\.[0-9a-f]+\.[0-9a-f]{8}-' | sort); do
+        IFS=. read -r pid space random <<<"${name#shoal-}"
+        [ "$space" != "$own" ] || [ -d "/proc/$pid" ] || echo "$name"
+    done
+}
+# nothing_left BEFORE: left_segments lists no more than BEFORE, what it printed at the start.  It waits up to five seconds, since
+# a launcher that another test killed leaves files until that test's next job.
+nothing_left() {
+    local after
+    after=$(comm -13 <(echo "$1") <(left_segments))
+    for _ in $(seq 50); do
+        [ -n "$after" ] || break
+        sleep 0.1
+        after=$(comm -12 <(echo "$after") <(left_segments))
+    done
+    [ -z "$after" ] || complain "left in /dev/shm: $after"
+}
 finish() {
     [ "$failures" -eq 0 ] || exit 1
     echo "all passed"

@@ -87,6 +87,27 @@ expect 0 format seal other
 expect 2 $train --deepspeed_config adafactor.json --train-iters 4 --load other
 says "the checkpoint's \`exp_avg_sq_row\` has a number for each column, this run one for each row"
 
+# ---- members that other programs leave out ----
+sed 's/.*/{"text": "&"}/' text >lines.jsonl
+expect 0 "$shoal" preprocess --input lines.jsonl --output-prefix files
+files="$shoal pretrain gpt $shape --data-path files_text_document --eval-iters 0 --deepspeed_config adamw.json"
+expect 0 $files --train-iters 4 --exit-interval 2 --save bare
+expect 0 format read "$page" bare
+sed -i 's/,"train_samples":\[[0-9]*\],"order":{[^}]*}//; s/"optimizer":"adamw",//; s/"dtype":"F32","reduction"/"reduction"/' \
+    bare/global_step2/manifest.json
+expect 0 format seal bare
+expect 0 $files --train-iters 4 --load bare
+says "the checkpoint in bare does not say in which order samples of data files came: the run continues in that of --train-iters 4" \
+    "the checkpoint bare/global_step2 does not say which optimizer made its states: they are taken as those of \`adamw\`" "step 4/4"
+# the name `adam` alone may mean both modes
+cp -r adamw named
+sed -i 's/"optimizer":"adamw"/"optimizer":"adam"/' named/global_step2/manifest.json
+expect 0 format seal named
+expect 0 $train --deepspeed_config adamw.json --train-iters 3 --load named
+says "was trained with optimizer \`adam\`, this run uses \`adamw\`"
+config l2 '"type": "Adam", "params": {"lr": 0.01, "adam_w_mode": false}'
+expect 0 $train --deepspeed_config l2.json --train-iters 3 --load named
+
 # ---- damage ----
 cp -r adamw cut
 expect 0 format cut cut model-00001-of-00001.safetensors 20000

@@ -52,7 +52,7 @@ if [ "$(id -u)" = 0 ] && setpriv --reuid 65534 --clear-groups true 2>/dev/null; 
     nobody="setpriv --reuid 65534 --regid 65534 --clear-groups"
     rm -rf b && cp -r a b && chmod 700 b
     expect 2 $nobody $train --train-iters 2 --load b
-    says "b: cannot look into the folder: Permission denied"
+    says "b: cannot read the folder: Permission denied"
     chmod 777 b && chmod 600 b/latest
     expect 2 $nobody $train --train-iters 2 --load b --save b
     says "b/latest" "Permission denied"
@@ -141,7 +141,7 @@ waiter=$!
 for _ in $(seq 600); do grep -q "waiting for" waits && break; sleep 0.05; done
 sleep 2.5 # twice DEEPSPEED_TIMEOUT, in minutes
 expect 0 "$shoal" report --load b
-says "global_step1.partial" "of a save that is at work"
+says "global_step1.partial" "of a save in progress"
 kill -9 "$job"
 wait "$job" 2>/dev/null
 code=0
@@ -150,7 +150,7 @@ output=$(cat waits)
 [ "$code" = 0 ] || complain "the waiting job ended with $code: $output"
 says "waiting for job" "(pid $job, host $(uname -n)), which saves into b" "saved step 2"
 [ "$(grep -c "waiting for" waits)" = 1 ] || complain "said more than once: $output"
-says "removed b/global_step1.partial, which a save that died had left"
+says "removed b/global_step1.partial, a leftover of a failed save"
 [ "$(ls -A b | tr '\n' ' ')" = "global_step2 latest " ] || complain "left in b: $(ls -A b)"
 whole b global_step2
 # Killed in a save: the older one is whole, the list says what is left, and the next run clears it
@@ -162,7 +162,7 @@ for point in ckpt.write:1 ckpt.manifest ckpt.rename ckpt.rename:1; do
     whole b global_step4
     expect 0 "$shoal" report --load b
     says "global_step4" "whole, latest"
-    [ "$point" = ckpt.rename:1 ] || says "global_step5.partial" "left by a save that died"
+    [ "$point" = ckpt.rename:1 ] || says "global_step5.partial" "left by a failed save"
     expect 0 $train --train-iters 5 --load b --save b
     latest b global_step5
     expect 0 "$shoal" report --load b
@@ -179,7 +179,7 @@ cat >scale.json <<'CONFIG'
  "fp16": {"enabled": true, "loss_scale": 1e9}}
 CONFIG
 expect 1 $train --train-iters 5 --deepspeed_config scale.json
-says "three steps in a row" "fp16.loss_scale 1e+09 is too large" "or 0, which finds one by itself"
+says "three steps in a row" "fp16.loss_scale 1e+09 is too large" "or 0 for a dynamic scale"
 # ---- the model that a checkpoint has ----
 cat >small.json <<'CONFIG'
 {"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW"}}
@@ -190,9 +190,9 @@ expect 0 "$shoal" pretrain gpt --num-layers 2 --hidden-size 16 --num-attention-h
 expect 0 "$shoal" pretrain --use-checkpoint-args --load m --mock-data --deepspeed_config small.json --train-iters 3
 says "step 3/3"
 expect 2 "$shoal" pretrain gpt --use-checkpoint-args --num-layers 3 --load m $tail_flags
-says "--num-layers is 3, and the checkpoint in m says 2"
+says "--num-layers 3: the checkpoint m/global_step2 has 2"
 expect 2 "$shoal" pretrain llama --use-checkpoint-args --load m $tail_flags
-says "llama is a model \`llama\`, and the checkpoint in m is of a \`gpt\`"
+says "llama is a model \`llama\`, but the checkpoint m/global_step2 describes a \`gpt\`"
 expect 2 "$shoal" pretrain --use-checkpoint-args $tail_flags
-says "give its folder with --load"
+says "--use-checkpoint-args without --load"
 finish

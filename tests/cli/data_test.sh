@@ -58,6 +58,10 @@ mv bpe.json gone.json
 expect 0 $gpt --data-path bpe_text_document --eod-mask-loss --save bpe
 says "tokens of 400 kinds" "step 6/6"
 expect 0 "$shoal" generate --load bpe --prompt "line" --num-tokens 4
+says "line"
+text=$output
+expect 0 "$shoal" generate --load bpe --prompt "line" --num-tokens 4
+[ "$output" = "$text" ] && [ "${#text}" -gt 4 ] || complain "generate goes on with nothing, or with other tokens: $text; $output"
 refused "--vocab-size" -- "$shoal" preprocess --input a.jsonl --output-prefix x --tokenizer-type NullTokenizer
 refused "Foo" "HuggingFaceTokenizer" -- "$shoal" preprocess --input a.jsonl --output-prefix x --tokenizer-type Foo
 refused "bpe.json" "No such file" -- "$shoal" preprocess --input a.jsonl --output-prefix x $bpe
@@ -78,7 +82,8 @@ for n in 2 4; do
 done
 ls maps | grep -q 'GPTDataset-train-shuffle_index.npy$' || complain "no maps in $(ls maps)"
 ls maps | grep -q 'tmp$\|lock$' && complain "left behind: $(ls maps)"
-expect 0 "$shoal" generate --load one --prompt "line" --num-tokens 4
+bytes=$("$shoal" generate --load one --prompt "line" --num-tokens 4 2>/dev/null | wc -c)
+[ "$bytes" = 9 ] || complain "4 byte tokens behind \"line\" are $((bytes - 5))"
 echo "0.7 a_text_document
 0.3 b_text_document" >words
 expect 0 $gpt --data-args-path words --split 8,1,1 --data-cache-path maps
@@ -89,8 +94,25 @@ each=$(final_loss)
 echo '{"train": ["a_text_document"], "valid": ["b_text_document"], "test": null}' >splits.json
 expect 0 $gpt --per-split-data-args-path splits.json --eval-interval 3
 [ "$(final_loss)" = "$each" ] || complain "--per-split-data-args-path: $(final_loss), flags: $each"
-expect 0 $gpt --data-path eod_text_document --eod-mask-loss --dataloader-type cyclic --num-dataset-builder-threads 4
-expect 0 $gpt --data-path eod_text_document --full-validation --split 1,1
+# each flag changes the loss, the same on two ranks; threads that build the maps change nothing
+losses=
+for flags in "" --eod-mask-loss "--dataloader-type cyclic" "--eod-mask-loss --dataloader-type cyclic"; do
+    expect 0 $gpt --data-path eod_text_document $flags --num-dataset-builder-threads 4
+    loss=$(final_loss)
+    [ -n "$loss" ] || complain "no final loss with $flags: $output"
+    expect 0 "$shoal" run --master_port 0 --num_gpus 2 $gpt --data-path eod_text_document $flags
+    [ "$(final_loss)" = "$loss" ] || complain "$flags: $(final_loss) with two ranks, $loss with one"
+    losses+=$loss$'\n'
+done
+[ "$(sort -u <<<"$losses" | grep -c .)" = 4 ] || complain "a flag has no effect: $losses"
+# all of the validation set: more than two batches of it, and --eval-iters has no say
+expect 0 $gpt --data-path eod_text_document --split 1,1
+some=$(final_loss)
+expect 0 $gpt --data-path eod_text_document --split 1,1 --full-validation
+loss=$(final_loss)
+[ "$loss" != "$some" ] || complain "--full-validation takes --eval-iters batches: $some"
+expect 0 $gpt --data-path eod_text_document --split 1,1 --full-validation --eval-iters 5
+[ "$(final_loss)" = "$loss" ] || complain "--full-validation: $(final_loss) with other --eval-iters, not $loss"
 expect 0 $gpt --data-path a.jsonl --json-keys title
 says "tokens: .shoal-cache/a.jsonl-byte-"
 expect 0 "$shoal" plan gpt --num-layers 1 --hidden-size 16 --num-attention-heads 2 --seq-length 16 --deepspeed_config ds.json \
@@ -126,7 +148,40 @@ refused "cut.idx: damaged at byte 18" -- $gpt --data-path cut --vocab-size 256
 refused "--eod-id is for data files" -- $gpt --data-path a.jsonl --eod-id 3
 refused "--dataloader-type cyclic is for data files" -- $gpt --mock-data --dataloader-type cyclic
 refused "external" "single" -- $gpt --data-path a_text_document --dataloader-type external
-refused "--reset-position-ids is known but not supported yet" -- $gpt --data-path a_text_document --reset-position-ids
+refused "--reset-position-ids is not supported, see docs/DATA.md" -- $gpt --data-path a_text_document --reset-position-ids
 echo '{"train": 1}' >wrong.json
-refused "wrong.json should be" -- $gpt --per-split-data-args-path wrong.json
+refused "wrong.json must be" -- $gpt --per-split-data-args-path wrong.json
+
+# ---- folders: links, hidden entries, files of other kinds ----
+mkdir -p store folder/.git folder/sub
+sed -n 1,100p a.txt >store/a.txt
+sed -n 101,200p a.txt >store/b.txt
+cp -r store copies
+ln -s ../store/a.txt folder/a.txt
+ln -s ../../store/b.txt folder/sub/b.txt
+expect 0 $gpt --data-path copies
+tokens=$(grep '^data: ' <<<"$output")
+cp a.txt folder/.git/config
+ln -s nowhere folder/c.txt
+ln -s .. folder/sub/up
+expect 0 $gpt --data-path folder
+says "$tokens" "folder/c.txt: skipped: the link leads nowhere" "folder/sub/up: skipped: it leads back to folder" \
+    "data files: 2 read (2 .txt); 3 skipped (1 hidden, 1 link to nothing, 1 link back to a folder above)"
+expect 0 $gpt --data-path folder --data-files-report
+says "data file: folder/a.txt: read as text" "data file: folder/.git: skipped, hidden" "data file: folder/c.txt: skipped, link to nothing"
+printf 'a,b\n1,2\n' >folder/table.csv
+cp a.txt folder/README
+expect 0 $gpt --data-path folder
+says "4 read (2 .txt, 1 without an ending, 1 .csv)"
+head -5 a.jsonl >folder/records
+refused "folder/records holds JSON lines" "*.jsonl" "--data-text" -- $gpt --data-path folder/records
+expect 0 $gpt --data-path folder --data-text
+says "2 without an ending"
+rm folder/records
+echo '{"key": 1}' >folder/settings.json
+refused "folder/settings.json" "--data-text" -- $gpt --data-path folder/settings.json
+refused "a.jsonl is JSON" "--data-text" -- "$shoal" tokenizer train a.jsonl --vocab-size 300 --output no.json
+[ ! -e no.json ] || complain "a refused tokenizer was written"
+expect 0 "$shoal" tokenizer train a.jsonl --vocab-size 300 --output braces.json --data-text
+
 finish

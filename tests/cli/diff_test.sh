@@ -77,7 +77,7 @@ says "nowhere has no hashes.jsonl"
 expect 2 "$shoal" diff nowhere elsewhere
 says "there is no checkpoint in nowhere"
 expect 2 "$shoal" diff --ronding one one
-says "there is no flag --ronding"
+says "unknown flag --ronding"
 expect 2 "$shoal" diff text one
 says "is no file of hashes"
 expect 2 timeout 10 "$shoal" diff /dev/zero /dev/zero

@@ -82,9 +82,22 @@ expect 2 "${run[@]}" ./no-such-program --deepspeed_config elastic.json
 printf 'localhost slots=2\n' >hosts
 sed 's/"version"/"min_gpus": 3, "version"/' elastic.json >three.json
 expect 2 "${run[@]}" -H hosts true --deepspeed_config three.json
-says "2 slots are fewer ranks than the section elasticity allows, which begins with 3"
+says "2 slots are too few: the section elasticity allows 3 ranks at least"
+
+# a start that too few slots prevent gets nowhere, and the next wait is twice as long: 1 s and 2 s
+printf 'localhost slots=4\n' >hosts
+begin=${EPOCHREALTIME/./}
+expect 1 "${run[@]}" -H hosts --max_restarts 2 --restart_backoff 1 sh -c \
+    '[ $RANK = 0 ] || exit 0; echo localhost slots=2 >hosts; exit 7' sh --deepspeed_config three.json
+says "start: 4 ranks" "given up after 2 restarts: 2 slots are too few"
+took=$(((${EPOCHREALTIME/./} - begin) / 1000))
+[ $took -ge 3000 ] || complain "two restarts that get nowhere followed after $took ms: $output"
 
 # ---- DeepSpeed's world_info ----
+# launch.py's spelling, for the one host of its world
+expect 0 "$shoal" run --world_info eyJsb2NhbGhvc3QiOiBbMCwgMV19 --master_port 0 --enable_elastic_training --restart_backoff 0 sh -c \
+    'echo "<$RANK/$WORLD_SIZE $TORCHELASTIC_RESTART_COUNT>"; [ $TORCHELASTIC_RESTART_COUNT = 1 ]' sh --deepspeed_config elastic.json
+says "<0/2 0>" "<1/2 1>"
 expect 0 "$shoal" run --world_info eyJ3b3JrZXItMCI6IFswLCAyXX0= --master_port $((20000 + SRANDOM % 12000)) sh -c \
     'echo "<$RANK/$WORLD_SIZE $CUDA_VISIBLE_DEVICES $MASTER_ADDR>"'
 says "<0/2 0,2 127.0.0.1>" "<1/2 0,2 127.0.0.1>"

@@ -20,14 +20,30 @@ cut -c 11-127 logits.npy | head -n 1 | grep -q "'shape': (208, 97)" || complain 
 expect 0 $generate --load "$hub/gpt2" --prompt-tokens "$prompt" --print-tokens --dtype fp32
 [ "$output" = "$text" ] || complain "other tokens with --print-tokens"
 expect 0 $generate --load "$hub/gpt2" --prompt-tokens "$prompt" --dtype fp16
+# a token of eos_token_id ends the text; generation_config.json goes before config.json
+cp -r "$hub/gpt2" ends
+end=$(cut -d, -f40 <<<"$text")
+short=$(tr , '\n' <<<"$text" | awk -v end="$end" '!over { print } NR > 9 && $1 == end { over = 1 }' | paste -sd,)
+sed -i "s/\"eos_token_id\": [0-9]*/\"eos_token_id\": $end/" ends/config.json
+rm -f ends/generation_config.json
+expect 0 $generate --load ends --prompt-tokens "$prompt"
+[ "$output" = "$short" ] || complain "token $end does not end the text: $output"
+expect 0 $generate --load ends --prompt-tokens "$prompt" --ignore-eos
+[ "$output" = "$text" ] || complain "other tokens with --ignore-eos"
+echo '{"eos_token_id": [96000, 95000]}' >ends/generation_config.json
+expect 0 $generate --load ends --prompt-tokens "$prompt"
+[ "$output" = "$text" ] || complain "config.json is taken before generation_config.json: $output"
+echo '{"eos_token_id": "</s>"}' >ends/generation_config.json
+expect 2 $generate --load ends --prompt-tokens "$prompt"
+says "ends/generation_config.json: \`eos_token_id\` should be"
 expect 2 $generate --load "$hub/gpt2" --prompt "a"
 says "$hub/gpt2 has no tokenizer: give the prompt as numbers, --prompt-tokens 1,5,9"
 expect 2 $generate --load "$hub/gpt2" --prompt "a" --prompt-tokens 1
 says "--prompt and --prompt-tokens exclude each other"
 expect 2 $generate --load "$hub/gpt2" --prompt-tokens 1,97
-says "prompt token 1 is 97; the model knows 0 to 96"
+says "prompt token 1 is 97: give tokens from 0 to 96"
 expect 2 $generate --load "$hub/gpt2" --prompt-tokens 1,-5
-says "--prompt-tokens: -5 is no token's number"
+says "--prompt-tokens: -5 is not a token number"
 expect 2 $generate --load "$hub/gpt2" --prompt-tokens 1 --print-logits nowhere/logits.npy
 says "--print-logits nowhere/logits.npy: cannot write: No such file or directory"
 expect 2 $generate --load nowhere --prompt-tokens 1
@@ -42,12 +58,12 @@ wrong() { # SED-SCRIPT TEXT...: of config.json
     expect 2 "$shoal" generate --load wrong --prompt-tokens 1 --num-tokens 1
     says "$@"
 }
-wrong 's/"n_layer": 2/"n_layer": 3/' "the weights in wrong are not those of this model: missing \`transformer.h.2.ln_1.weight\`, missing" "and 4 more"
-wrong 's/"n_layer": 2/"n_layer": 1/' "not those of this model: extra \`h.1.attn.c_attn.bias\`"
+wrong 's/"n_layer": 2/"n_layer": 3/' "the weights in wrong do not match this model: missing \`transformer.h.2.ln_1.weight\`, missing" "and 4 more"
+wrong 's/"n_layer": 2/"n_layer": 1/' "do not match this model: extra \`h.1.attn.c_attn.bias\`"
 wrong 's/"vocab_size": 97/"vocab_size": 96/' "of another shape \`transformer.wte.weight\` (is [97, 15], the model has [96, 15])"
 wrong 's/"n_head": 3/"n_head": 2/' "--hidden-size 15 is not divisible by --num-attention-heads 2"
 wrong 's/"tie_word_embeddings": true/"tie_word_embeddings": false/' "missing \`lm_head.weight\`"
-wrong 's/"model_type": "gpt2"/"model_type": "rwkv"/' "wrong/config.json:" "\`model_type\` is \"rwkv\"; models of these types are computed: gpt2, llama, mistral, qwen2, qwen3, gemma, bert, megatron-bert"
+wrong 's/"model_type": "gpt2"/"model_type": "rwkv"/' "wrong/config.json:" "\`model_type\` is \"rwkv\"; models of these types are computed: gpt2, llama, mistral, qwen2, qwen3, gemma, nemotron, phi,"
 wrong 's/"n_layer": 2/"n_layer": 2, "n_layer": 2/' "wrong/config.json:"
 wrong 's/"reorder_and_upcast_attn": false/"mlp_shape": "round"/' "\`mlp_shape\` is \"round\", and nothing is known of this key"
 copy wrong && rm wrong/model.safetensors
@@ -69,11 +85,49 @@ says "wrong/model.safetensors.index.json: \`lm_head.weight\` is not in model-000
 sed -i 's/"lm_head.weight": "model-00003/"lm_head.weight": "\/etc\/model-00003/' wrong/model.safetensors.index.json
 expect 2 $generate --load wrong --prompt-tokens 1
 says "wrong/model.safetensors.index.json" "the file of \`lm_head.weight\` must be a name in the same folder"
+# keys that change no logits are listed in one line; others only with the flag, which keeps them
+cp -r "$hub/gpt2" keys
+sed -i 's/"n_layer": 2/"n_layer": 2, "neftune_noise_alpha": 5, "transformers.js_config": {"dtype": "q4"}, "model_max_length": 512/' keys/config.json
+expect 0 $generate --load keys --prompt-tokens "$prompt" --print-tokens
+says "keys/config.json: keys that change no logits: \`neftune_noise_alpha\`, \`transformers.js_config\`, \`model_max_length\`" "$text"
+sed -i 's/"n_layer": 2/"n_layer": 2, "flux": 7/' keys/config.json
+expect 2 $generate --load keys --prompt-tokens "$prompt"
+says "\`flux\` is 7" "give --allow-unknown-config-keys"
+expect 0 $generate --load keys --prompt-tokens "$prompt" --print-tokens --allow-unknown-config-keys
+says "keys/config.json: --allow-unknown-config-keys: ignored \`flux\`" "$text"
+expect 2 "$shoal" convert keys keys.hub
+expect 0 "$shoal" convert keys keys.hub --allow-unknown-config-keys
+grep -q '"flux": 7' keys.hub/config.json && grep -q neftune keys.hub/config.json || complain "a conversion loses keys: $(cat keys.hub/config.json)"
+
+# folders of weights are compared; a model that writes no text says so
+expect 0 "$shoal" diff "$hub/gpt2" "$hub/gpt2"
+says "equal: every bit of every weight as fp32"
+expect 1 "$shoal" diff "$hub/gpt2" "$hub/llama"
+says "is only in the first" "is only in the second"
+mkdir encoder
+echo '{"model_type": "bert", "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 9}' >encoder/config.json
+expect 2 $generate --load encoder --prompt-tokens 1
+says "the model \`bert\` writes no text, because it predicts masked words"
+
+# tokens that the tokenizer puts in front of a text; those behind it are left out
+cp -r "$hub/gpt2" bos
+cat >bos/tokenizer.json <<'END'
+{"model": {"type": "WordLevel", "vocab": {"<s>": 0, "</s>": 1, "a": 2, "b": 3, "<unk>": 4}, "unk_token": "<unk>"}, "pre_tokenizer": {"type":
+"Whitespace"}, "added_tokens": [{"id": 0, "content": "<s>", "special": true}, {"id": 1, "content": "</s>", "special": true}], "post_processor":
+{"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken":
+{"id": "</s>", "type_id": 0}}], "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}], "special_tokens":
+{"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}, "</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]}}}}
+END
+expect 0 "$shoal" generate --load bos --prompt "a b a" --num-tokens 0 --print-tokens --threads 1
+[ "$output" = 0,2,3,2 ] || complain "a text with <s> in front is $output"
+expect 0 "$shoal" generate --load bos --prompt "a b a" --num-tokens 0 --print-tokens --threads 1 --no-bos
+[ "$output" = 2,3,2 ] || complain "a text without <s> is $output"
+
 # tied by config.json, and two tensors in the file
 rm -rf wrong && cp -r "$hub/gpt2_untied" wrong
 sed -i 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' wrong/config.json
 expect 2 $generate --load wrong --prompt-tokens 1
-says "differ, but config.json says that they are one: set tie_word_embeddings to false there"
+says "differ, but config.json says that they are tied: set tie_word_embeddings to false there"
 
 # ---- training ----
 cat >ds.json <<'END'
@@ -83,23 +137,23 @@ END
 train="$shoal pretrain --deepspeed_config ds.json --mock-data --eval-iters 0 --threads 1 --seq-length 16"
 from="$train --load $hub/gpt2"
 expect 2 $from --train-iters 2
-says "--load $hub/gpt2 has weights, and no training to continue: --finetune begins one with them"
+says "--load $hub/gpt2 has weights and no training to continue: add --finetune to start one"
 expect 2 $from --train-iters 2 --finetune --hidden-size 32
-says "--hidden-size is 32, and $hub/gpt2/config.json says 15"
+says "--hidden-size 32: $hub/gpt2/config.json has 15; leave the flag out, or give the same value"
 expect 2 $from --train-iters 2 --finetune --disable-bias-linear
-says "--disable-bias-linear is given here, and not in $hub/gpt2/config.json"
+says "--disable-bias-linear true: $hub/gpt2/config.json has false"
 expect 2 "$shoal" pretrain gpt2-124m --deepspeed_config ds.json --mock-data --load "$hub/gpt2" --finetune --train-iters 1
-says "gpt2-124m: --num-layers is 12, and $hub/gpt2/config.json says 2"
+says "gpt2-124m: --num-layers 12: $hub/gpt2/config.json has 2"
 expect 2 $from --train-iters 2 --finetune --load-tag global_step1
 says "leave --load-tag and --ckpt-step out"
 cp -r "$hub/gpt2" own
 expect 2 $train --load own --finetune --train-iters 2 --save own
-says "--save and --load are one folder, whose weights are no checkpoint"
+says "--save and --load are the same Hugging Face folder"
 expect 2 $from --finetune --train-iters 2 --mock-data --vocab-size 50
-says "--vocab-size is 50, and $hub/gpt2/config.json says 97"
+says "--vocab-size 50: $hub/gpt2/config.json has 97"
 for i in $(seq 60); do echo "line $i of a text that has bytes"; done >text
 expect 2 "$shoal" pretrain --deepspeed_config ds.json --data-path text --seq-length 8 --load "$hub/gpt2" --finetune --train-iters 1
-says "the data have 256 kinds of tokens, and the model of --load $hub/gpt2 knows 97"
+says "the data have a vocabulary of 256 tokens, and the model of --load $hub/gpt2 knows 97"
 
 expect 0 $from --finetune --train-iters 0 --save same
 expect 0 $generate --load same --prompt-tokens "$prompt"
@@ -137,7 +191,7 @@ expect 0 "$shoal" convert "$hub/gpt2" clean
 expect 0 $generate --load clean --prompt-tokens "$prompt" --dtype fp32
 [ "$output" = "$text" ] || complain "other tokens from a converted folder"
 expect 2 "$shoal" convert "$hub/gpt2" clean
-says "clean is there already: name a folder that does not exist"
+says "clean exists: name a folder that does not"
 expect 0 "$shoal" convert one one.hub --dtype bf16 --max-shard-size 8KB
 [ -e one.hub/model.safetensors.index.json ] && ! grep -q shoal one.hub/config.json || complain "one.hub has $(ls one.hub)"
 expect 0 $generate --load one.hub --prompt-tokens "$prompt"
@@ -153,7 +207,7 @@ says "int8"
 expect 2 "$shoal" convert one out --max-shard-size none
 says "--max-shard-size is none: give a size such as 5GB or 512MiB"
 expect 2 "$shoal" convert one
-says "name two folders"
+says "give two folders"
 # ---- memory: half a gigabyte of zeros, a hole in its file, through a tenth of that ----
 large() { # LAYERS HIDDEN
     mkdir large && awk -v layers="$1" -v c="$2" '
@@ -189,7 +243,7 @@ if [ -z "${SANITIZE-}" ]; then
 fi
 mkdir -p kept.partial && echo "mine" >kept.partial/notes
 expect 2 "$shoal" convert one kept
-says "kept.partial is there, and holds other things"
+says "kept.partial exists and holds other files"
 code=0
 SHOAL_FAULT=ckpt.write:1=kill "$shoal" convert one dead >/dev/null 2>&1 || code=$?
 [ "$code" = 137 ] && [ -d dead.partial ] && [ ! -e dead ] || complain "a conversion that died left $(ls -d dead*)"

@@ -20,7 +20,7 @@ views.pt: torch.save archive, 8 tensors, 71 elements, 2.3 KiB
   scalar      F32    []       4 B  -2.5   -2.5    -2.5         0      0    0    0
   empty       F32    [0, 5]   0 B     -      -       -         -      0    0    0
   row         F32    [1, 6]  24 B  2.25  2.875  2.5625  0.213478      0    0    0
-  unpickling would import (nothing was):
+  unpickling would import (nothing was imported):
     torch._utils._rebuild_tensor_v2
     torch.FloatStorage
     collections.OrderedDict
@@ -35,7 +35,7 @@ evil.pt: torch.save archive, 1 tensor, 2 elements, 1.6 KiB
     weight: tensor F32 [2]
     payload: posix.system
       arguments: ["touch shoal-was-here"]
-  unpickling would import (nothing was):
+  unpickling would import (nothing was imported):
     torch._utils._rebuild_tensor_v2
     torch.FloatStorage
     collections.OrderedDict
@@ -77,18 +77,20 @@ expect 2 "$shoal" inspect
 says "give a file or folder"
 expect 2 "$shoal" inspect a b
 says "give one file or folder"
+expect 2 "$shoal" inspect run --tensor 'nosuch*'
+says "run: no tensor has a name that matches \`nosuch*\`: leave --tensor out to see all names"
 expect 2 "$shoal" inspect --tensor
-says "the pattern is missing"
+says "--tensor needs a value"
 expect 2 "$shoal" inspect --all x
-says "there is no flag --all"
+says "unknown flag --all"
 expect 2 "$shoal" inspect none.pt
 says "none.pt: No such file"
 head -c 1500 "$golden/torch/views.pt" >cut.pt
 expect 2 "$shoal" inspect cut.pt
-says "cut.pt: the archive has no directory at its end: it is cut or damaged"
+says "cut.pt: the archive has no directory at its end: it is truncated or damaged"
 head -c 500 "$golden/torch/views_legacy.pt" >cut.pt
 expect 2 "$shoal" inspect cut.pt
-says "cut.pt, byte" "the pickle ends within an instruction: it is cut or damaged"
+says "cut.pt, byte" "the pickle ends within an instruction: it is truncated or damaged"
 head -c 1000 "$golden/torch/views_legacy.pt" >cut.pt
 expect 2 "$shoal" inspect cut.pt
 says "cut.pt, byte" "do not fit into the file"
@@ -98,7 +100,7 @@ says "cut.safetensors: the header's tensors do not fill"
 expect 2 "$shoal" inspect text.pt
 printf 'hello' >text.pt
 expect 2 "$shoal" inspect text.pt
-says "text.pt, byte 0: it begins like no file of tensors"
+says "text.pt, byte 0: its beginning is of no known format"
 expect 2 "$shoal" inspect "$golden/torch/packed.npz"
 says "is compressed"
 truncate -s -10 run/global_step2/exp_avg-00001-of-00001.safetensors

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The manual pages say what --help says, and are pages that man, groff and mandoc have nothing to say about.
+# The manual pages say what --help-all says, and are pages that man, groff and mandoc have nothing to say about.
 # Usage: man_test.sh SHOAL ROOT
 . "$(dirname "$0")/check.sh"
 shoal=$1
@@ -14,11 +14,11 @@ pages=$("$shoal" help | sed -n 's/^  \([a-z]*\) .*/\1/p' | grep -vx help)
 for name in $pages; do
     page=$folder/man1/shoal-$name.1
     text "$page" >"$folder/text"
-    help=$("$shoal" "$name" --help)
+    help=$("$shoal" "$name" --help-all)
     case $name in
     bench | tune)
         for part in $(sed -n 's/^  \([a-z]*\) .*/\1/p' <<<"$help"); do
-            help=$help$'\n'$("$shoal" "$name" "$part" --help)
+            help=$help$'\n'$("$shoal" "$name" "$part" --help-all)
             grep -qx "\.SS $part" "$folder/text" || complain "$page has no $part"
         done
         ;;

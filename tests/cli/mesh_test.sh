@@ -39,7 +39,7 @@ refuses ds.json "--expert-model-parallel-size 2" "--expert-model-parallel-size i
 # two sources
 with '"tensor_parallel": {"autotp_size": 2}'
 refuses k.json "--tensor-model-parallel-size 4" \
-    "k.json:2: tensor_parallel.autotp_size is 2, but --tensor-model-parallel-size is 4: give one of both"
+    "k.json:2: tensor_parallel.autotp_size is 2, but --tensor-model-parallel-size is 4: give one of them"
 with '"tensor_parallel": {"tp": {"tp_size": 2}}'
 refuses k.json "--tensor-model-parallel-size 4" "k.json:2: tensor_parallel.tp.tp_size is 2, but"
 with '"tensor_parallel": {"autotp_size": 2, "tp": {"tp_size": 4}}'
@@ -64,7 +64,7 @@ refuses k.json "--recompute-granularity full" "pipeline.activation_checkpoint_in
 refuses ds.json "--tensor-model-parallel-size 4 --sequence-parallel --seq-length 18" \
     "--sequence-parallel: --seq-length 18 cannot be shared evenly by 4 tensor-parallel ranks"
 expect 0 $four ds.json --sequence-parallel
-says "--sequence-parallel is off: there is one tensor-parallel rank" "step 3/3"
+says "--sequence-parallel is off: it has no effect with one tensor-parallel rank" "step 3/3"
 [ "$(grep -c "is off" <<<"$output")" = 1 ] || complain "each rank says it: $output"
 
 # ---- stages ----
@@ -79,14 +79,14 @@ refuses ds.json "$pp --num-layers-per-virtual-pipeline-stage 1 --decoder-last-pi
     "--decoder-last-pipeline-num-layers cannot be combined"
 refuses ds.json "$pp --pipeline-model-parallel-layout Ett|ttL --num-virtual-stages-per-pipeline-rank 2" "leave"
 refuses ds.json "$pp --pipeline-model-parallel-layout Ett|ttL --partition-method uniform" "give one of them"
-refuses ds.json "$pp --partition-method uniform --account-for-loss-in-pipeline-split" "is of the partition method even"
+refuses ds.json "$pp --partition-method uniform --account-for-loss-in-pipeline-split" "works only with the partition method even"
 refuses ds.json "$pp --pipeline-schedule 1f1b --num-virtual-stages-per-pipeline-rank 2" \
-    "chunks are for the schedule interleaved"
-refuses ds.json "$pp --microbatch-group-size-per-virtual-pipeline-stage 2" "is of the interleaved schedule"
+    "give --pipeline-schedule interleaved"
+refuses ds.json "$pp --microbatch-group-size-per-virtual-pipeline-stage 2" "works only with the interleaved schedule"
 refuses ds.json "--pipeline-model-parallel-size 4 --num-layers 8 --num-virtual-stages-per-pipeline-rank 2
     --microbatch-group-size-per-virtual-pipeline-stage 2" "is less than the 4 pipeline stages"
 
-refuses ds.json "$pp --decoder-first-pipeline-num-layers 4" "none is left for the other 1 of 2 stages"
+refuses ds.json "$pp --decoder-first-pipeline-num-layers 4" "none remains for the other 1 of 2 stages"
 refuses ds.json "$pp --decoder-first-pipeline-num-layers 5" "do not divide among 1 stage of 1 chunk:"
 refuses ds.json "$pp --partition-method type:attention" "types of this model are gpt_embedding, gpt_block, gpt_head"
 expect 2 "$shoal" pretrain gpt $flags --deepspeed_config ds.json --tensor-model-parallel-size 2

@@ -68,7 +68,7 @@ mkdir -p bare/bin && cp "$shoal" bare/bin/shoal
 SHOAL_COMM=mpi expect 2 ranks 1 env RANK=0 WORLD_SIZE=2 $(train exact wrong | sed "s|^$shoal|$folder/bare/bin/shoal|")
 says "the plug-in for $title does not load (libshoal_mpi_$mpi.so: " "Debian: lib$mpi-dev"
 expect 0 bare/bin/shoal report
-says "no plug-in that loads"
+says "no plug-in loads (it is built where libopenmpi-dev or libmpich-dev"
 
 # programs of MPI
 if command -v "mpicc.$mpi" >/dev/null; then

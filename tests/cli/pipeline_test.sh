@@ -5,8 +5,7 @@
 shoal=$1
 unset KMP_AFFINITY SHOAL_COMM SHOAL_LOG SHOAL_OPS SHOAL_ACCELERATOR DS_ACCELERATOR RANK WORLD_SIZE
 cd "$folder" || exit 1
-segments() { ls "/dev/shm/shoal-$(id -u)" 2>/dev/null | grep '^shoal-' | grep -v '^shoal-test\.' | sort; }
-before=$(segments)
+before=$(left_segments)
 
 for i in $(seq 100); do
     echo "line $i: the quick brown fox jumps over the lazy dog $((i * 7919 % 1000))"
@@ -91,13 +90,13 @@ cat >rank.sh <<'SCRIPT'
 case $RANK in 1 | 2) cd elsewhere || exit 1 ;; esac
 exec "$@"
 SCRIPT
-expect 0 $(ranks 4) bash rank.sh $train --pipeline-model-parallel-size 4 --full-validation
+expect 0 $(ranks 4) --no_local_rank bash rank.sh $train --pipeline-model-parallel-size 4 --full-validation
 says "step 3/3" "on validation set"
 full=$(final_loss)
 expect 0 $train --full-validation
 [ "$(final_loss)" = "$full" ] || complain "full validation over 4 stages: $full, one rank: $(final_loss)"
 [ "$(ls elsewhere)" = ds.json ] || complain "a stage in the middle made files: $(ls -A elsewhere)"
-expect 2 $(ranks 4) bash rank.sh $train # without stages every rank needs it
+expect 2 $(ranks 4) --no_local_rank bash rank.sh $train # without stages every rank needs it
 says "text"
 
 # ---- tp, dp and pp together; killed in a collective or a message: the verdict says who, where, in what ----
@@ -115,12 +114,5 @@ for rank in 0 1 2 3 4 5 6 7; do
         "[shoal run] rank $rank (pid " "was killed by signal 9 (Killed); stopping the other 7"
     [ "$(grep -c "is gone" <<<"$output")" = 1 ] || complain "more than one rank says it: $output"
 done
-# What stays: other tests, which may run beside this one, have segments and boards for moments.
-after=$(comm -13 <(echo "$before") <(segments))
-for _ in $(seq 50); do
-    [ -n "$after" ] || break
-    sleep 0.1
-    after=$(comm -12 <(echo "$after") <(segments))
-done
-[ -z "$after" ] || complain "left in /dev/shm: $after"
+nothing_left "$before"
 finish

@@ -47,11 +47,11 @@ expect 1 $gpt --pipeline-model-parallel-size 4 --memory-limit 1GiB --draw nowher
 says "shoal plan gpt: --draw cannot write \"nowhere/schedule.svg\": No such file or directory"
 [ "$(grep -c shoal <<<"$output")" = 1 ] || complain "more than a sentence: $output"
 expect 2 $gpt --pipeline-model-parallel-size 4 --draw schedule.svg --search
-says "--search looks at many"
+says "--draw and --search exclude each other"
 expect 2 $gpt --draw schedule.svg
 says "--pipeline-model-parallel-size"
 expect 2 $gpt --pipeline-model-parallel-size 4 --world-size 4,8 --draw schedule.svg
-says "--draw is for one number of ranks, not 2"
+says "--draw takes one number of ranks, not 2"
 expect 2 $gpt --pipeline-model-parallel-size 4 --pipeline-schedule 1f1f
 says "nearest is 1f1b"
 expect 2 $gpt --pipeline-model-parallel-size 3 --world-size 4
@@ -86,7 +86,7 @@ says '"layouts":[{' '"fits":true' '"tokens_per_second":' '"flags":"--'
 expect 0 $large --search --pipeline-model-parallel-size 16 --search-results 4 --json
 [ "$(grep -o '"pipeline":16' <<<"$output" | wc -l)" = 4 ] || complain "other than 16 stages: $output"
 expect 3 $large --search --memory-limit 1GiB
-says "nothing fits; the least is"
+says "no layout fits; the smallest is"
 
 # ---- networks ----
 cat >cluster.json <<'CLUSTER'
@@ -127,15 +127,15 @@ says "rates of a rank of cluster.json" "4 links of 25 GB/s from node to node"
 expect 2 $fixed --cluster clusters.json
 says "clusters.json"
 expect 2 $fixed --nodes 4 --peak-tflops 100
-says "--nodes 4: how many ranks has each?"
+says "--nodes 4 needs the ranks of each node"
 expect 2 $fixed --nodes 4 --ranks-per-node 8 --world-size 64,128 --peak-tflops 100
 says "--world-size 64 is more than the 32 ranks of --nodes 4, 8 on each"
 expect 2 $fixed --world-size 64 --peak-tflops 100 --links-per-node 4
-says "--links-per-node 4: how many GB/s does each carry? Give --link-bandwidth"
+says "--links-per-node 4 needs the GB/s of a link: give --link-bandwidth"
 expect 2 $fixed --world-size 64 --latency 5
-says "--latency: a latency alone gives no time of a step: give --peak-tflops and bandwidths"
+says "--latency alone cannot predict the time of a step: give also --peak-tflops and bandwidths"
 expect 2 $fixed --world-size 64 --peak-tflops 1e8
-says "--peak-tflops: must be from 0 to 1000000, got"
+says "--peak-tflops: must be from 1e-06 to 1000000, got"
 expect 2 $fixed --cluster a100 --collective-algorithm rings
 says "--collective-algorithm: must be \"best\", \"ring\""
 sed 's/links_per_node/links_per_nodes/' cluster.json >wrong.json

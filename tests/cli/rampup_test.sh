@@ -78,12 +78,12 @@ refuses_steps() {
 refuses_steps "0:4 1M" 'has "1M": give TOKENS:BATCH'
 refuses_steps "0:4 1X:8" 'has "1X:8": give TOKENS:BATCH'
 refuses_steps "0:4 320:0" 'has "320:0": give TOKENS:BATCH'
-refuses_steps "16:4" "must say the batch from 0 tokens on"
+refuses_steps "16:4" "must set the batch from 0 tokens on"
 refuses_steps "0:4 320:8 330:16" "320 and 330 tokens are both 20 samples of --seq-length 16"
 refuses_steps "0:6 320:16" "the batch 6 is not a multiple of 4, which is micro-batch 2 * 2 data-parallel ranks"
 refuses_steps "0:4 320:12" "the largest batch is 12, and train_batch_size is 16"
 expect 2 $two $train --step-batch-size-schedule 0:16 $ramp
-says "--rampup-batch-size and --step-batch-size-schedule both say how the batch changes"
+says "--rampup-batch-size and --step-batch-size-schedule both change the batch size"
 
 refuses() {
     local words=$1
@@ -92,8 +92,8 @@ refuses() {
     [ "$(grep -c . <<<"$output")" = 1 ] || complain "$words: more than one sentence: $output"
     says "$@"
 }
-refuses "4 5 60" "from 4 to the batch of 16 there is no whole number of steps of 5"
-refuses "32 4 60" "begins with 32 samples, more than the batch of 16"
+refuses "4 5 60" "from 4 to the batch of 16 there is no whole number of increments of 5"
+refuses "32 4 60" "starts with 32 samples, more than the final batch of 16"
 refuses "6 10 60" "the first batch 6 is not a multiple of 4, which is micro-batch 2 * 2 data-parallel ranks"
 refuses "4 6 60" "an increment of 6 is not a multiple of 4"
 refuses "4 4" "takes three whole numbers"

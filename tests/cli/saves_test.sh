@@ -42,7 +42,7 @@ code=0
 SHOAL_FAULT=ckpt.write@1 $(ranks 2) $train --train-iters 100000 --save-interval 3 --save failed --async-save >out 2>&1 || code=$?
 [ $code = 1 ] || complain "a failing save beside the training ended with $code: $(cat out)"
 output=$(cat out)
-says "the save of step 3 beside the training failed: " "cannot write"
+says "the background save of step 3 failed: " "cannot write"
 [ ! -e failed/latest ] || complain "latest exists"
 
 # ---- not for ever ----
@@ -50,7 +50,7 @@ expect 0 $train --train-iters 9 --save-interval 1 --save kept --keep-last 2 --sa
 says "removed kept/global_step1, which newer ones replace"
 holds kept "global_step4 global_step8 global_step9 latest"
 expect 2 $train --train-iters 9 --save-interval 2 --save kept --save-retain-interval 3
-says "must be a multiple of --save-interval, which is 2"
+says "is not a multiple of --save-interval 2"
 
 # ---- at a signal ----
 trap_job() { # COMMAND...: in the background, until it has shown a step
@@ -80,7 +80,7 @@ expect 0 "$shoal" checkpoint verify signal
 says "whole"
 trap_job $train --train-iters 10000000 --log-interval 1000000
 kill -USR1 $job
-wait_for "SIGUSR1 asks for a checkpoint, and there is no --save"
+wait_for "SIGUSR1 asks for a checkpoint, but there is no --save"
 kill -TERM $job
 wait $job
 printf '#!/bin/sh\ntouch sleeping\nsleep 0.6\n' >sleeper
@@ -95,7 +95,7 @@ kill -USR1 $job
 code=0
 wait $job || code=$?
 [ $code = 0 ] || complain "SIGUSR1 ended a job that does not take it: $code"
-grep -q "none of them takes it" signal.log || complain "a rank that does not take SIGUSR1: $code $(cat signal.log)"
+grep -q "no rank has a handler for it" signal.log || complain "a rank that does not take SIGUSR1: $code $(cat signal.log)"
 
 # ---- parts ----
 expect 0 $train --train-iters 8 --load plain --no-load-optim --save part
@@ -105,9 +105,12 @@ expect 0 $train --train-iters 8 --load plain --save full
 cmp kept/global_step8/manifest.json full/global_step8/manifest.json || complain "continued otherwise"
 two="$shoal pretrain gpt --num-layers 2 $gpt --deepspeed_config ds.json"
 expect 2 $two --train-iters 7 --load plain
+says "--num-layers 2: the checkpoint plain/global_step6 has 1"
+expect 2 $two --train-iters 7 --load plain --finetune
 says "missing \`transformer.h.1.ln_1.weight\`" "--dist-ckpt-strictness log_all"
 expect 0 $two --train-iters 7 --load plain --dist-ckpt-strictness log_all
-says "missing \`transformer.h.1.ln_1.weight\`" "what is missing keeps its values"
+says "missing \`transformer.h.1.ln_1.weight\`" "what is missing keeps its values" \
+    "--dist-ckpt-strictness log_all changes the model of the checkpoint plain/global_step6: --num-layers 2 (not 1)"
 expect 2 $train --train-iters 7 --no-load-optim
 says "--no-load-optim without --load"
 expect 0 $train --train-iters 7 --load plain --no-load-rng

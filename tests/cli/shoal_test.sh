@@ -36,7 +36,14 @@ for command in $commands; do
     expect 0 "$shoal" help "$command"
     says "usage: " "shoal "
 done
-expect 0 "$shoal" report
+expect 0 env SHOAL_SECRET=hidden SHOAL_LOG=info OTHER_VARIABLE=other "$shoal" report
+says "  SHOAL_SECRET=(not shown)" "  SHOAL_LOG=info"
+case $output in *hidden* | *OTHER_VARIABLE*) complain "the report shows other variables, or the secret: $output" ;; esac
+# each feature of the CPU by its name in the system's list
+for feature in avx2 fma avx512f avx512bw avx512dq avx512vl avx512_bf16; do
+    listed=$(grep -m 1 '^flags' /proc/cpuinfo | grep -cw $feature)
+    [ "$(grep 'CPU features' <<<"$output" | grep -cw ${feature/_/})" = "$listed" ] || complain "the report on $feature: $output"
+done
 case $(uname -m) in aarch64) says "Advanced SIMD" ;; *) says "AMX tiles" ;; esac
 says "CPU identity" "comes first" "found, used when SHOAL_OPS names it"
 says "version" "CPU features" "/dev/shm" "devices" "communication" "which kernels serve"
@@ -56,7 +63,7 @@ expect 2 "$shoal" report --world 8 --tensor-model-parallel-size 4 --deepspeed_co
 says "tensor_parallel.autotp_size is 2, but --tensor-model-parallel-size is 4"
 echo '{"reduction": "exact"}' >"$folder/plain.json"
 expect 2 "$shoal" report --world 6 --tensor-model-parallel-size 3 --deepspeed_config "$folder/plain.json"
-says "exact_splits.tensor is 1 and 3 ranks are along tp"
+says "exact_splits.tensor is 1 and there are 3 tensor-parallel ranks"
 expect 2 "$shoal" report --world 15 --tensor-model-parallel-size 2
 says "15 ranks cannot be divided into replicas of 2"
 expect 2 "$shoal" report --tensor-model-parallel-size 2
@@ -86,7 +93,7 @@ says "no program"
 expect 2 $run no-such-program-anywhere
 says "no-such-program-anywhere" "PATH"
 expect 2 $run --num_nodes 2 true
-says "--num_nodes 2: which?" "--hostfile"
+says "--num_nodes 2 needs a hostfile that names the hosts" "--hostfile"
 # A rank that leaves without an error before the others meet it is not waited for
 for gone in 0 1 2; do
     SECONDS=0
@@ -114,9 +121,34 @@ says 'MASTER_PORT="x" is no port'
 echo "localhost slots=3" >"$folder/hostfile"
 expect 0 $run --hostfile "$folder/hostfile" bash -c 'test "$WORLD_SIZE" = 3'
 expect 0 $run --hostfile "$folder/hostfile" --include localhost:0,2 bash -c 'test "$WORLD_SIZE $CUDA_VISIBLE_DEVICES" = "2 0,2"'
+# One that names a host which is not there; an ssh of our own, as a machine may have none
+mkdir "$folder/none" "$folder/bin"
+printf '#!/bin/sh\necho "ssh: Could not resolve hostname worker-1: Name or service not known" >&2\nexit 255\n' >"$folder/none/ssh"
+chmod +x "$folder/none/ssh"
 echo "worker-1 slots=3" >>"$folder/hostfile"
-expect 2 $run --hostfile "$folder/hostfile" true
-says "worker-1"
+expect 2 env PATH="$folder/none:$PATH" $run --launcher ssh --hostfile "$folder/hostfile" true
+says "worker-1" "Could not resolve"
+# USER@NAME in a hostfile: the user goes to ssh alone. An ssh of our own runs the command here.
+cat >"$folder/bin/ssh" <<'SSH'
+#!/usr/bin/env bash
+while [ $# -gt 1 ] && [ "${1#-}" != "$1" ]; do shift; done
+echo "$1" >>"$(dirname "$0")/logins"
+shift
+exec sh -c "$*"
+SSH
+chmod +x "$folder/bin/ssh"
+printf 'ann@worker-0 slots=2\nbob@worker-1 slots=1\n' >"$folder/users"
+expect 0 env PATH="$folder/bin:$PATH" $run --launcher ssh -H "$folder/users" \
+    bash -c 'echo "rank $RANK of $WORLD_SIZE meets at <$MASTER_ADDR>"'
+says "rank 0 of 3" "rank 1 of 3" "rank 2 of 3"
+case $output in *"<"*"@"*">"*) complain "a user in MASTER_ADDR: $output" ;; esac
+[ "$(sort -u "$folder/bin/logins" | xargs)" = "ann@worker-0 bob@worker-1" ] || complain "ssh got $(cat "$folder/bin/logins")"
+for launcher in openmpi mpich impi mvapich slurm; do
+    expect 2 $run --dry-run --launcher $launcher -H "$folder/users" true
+    says "users:1: ann@worker-0 names a user" "--launcher $launcher takes none"
+done
+expect 0 $run --dry-run --launcher pdsh -H "$folder/users" true
+says "-w ann@worker-0,bob@worker-1" "--world_info=worker-0:0,1@worker-1:0" "--master_addr=worker-0"
 # A quoted argument stays one
 expect 0 $run --no_local_rank bash -c 'test "$1" = "two words" && test $# = 1' script "two words"
 

@@ -32,7 +32,7 @@ says "model: SentencePieceBPE" "<mask>"
 # ---- mistakes ----
 expect 2 "$shoal" tokenizer
 expect 2 "$shoal" tokenizer melt x
-says 'there is no "melt"'
+says 'unknown command "melt"'
 expect 2 "$shoal" tokenizer encode
 says "give TOKENIZER"
 expect 2 "$shoal" tokenizer encode none.json
@@ -45,10 +45,10 @@ says 'bad.json: model.merges: element 0 is not "left right"'
 expect 2 "$shoal" tokenizer train text --vocab-size 100 --output x.json
 says "give --vocab-size from 257"
 expect 2 "$shoal" tokenizer train text --vocab-size 300
-says "--output FILE is missing"
+says "--output must be given"
 echo "1 x" >words
 expect 2 "$shoal" tokenizer decode tok.json words
-says "is no token number"
+says "is not a token number"
 echo "5000" >words
 expect 2 "$shoal" tokenizer decode tok.json words
 says "token 5000 at position 0 is outside the vocabulary of 400"
@@ -59,7 +59,7 @@ gpt="$shoal pretrain gpt --num-layers 1 --hidden-size 16 --num-attention-heads 2
     --data-path text --deepspeed_config ds.json"
 expect 0 $gpt --train-iters 2 --save run --tokenizer-type HuggingFaceTokenizer --tokenizer-model tok.json
 mv tok.json gone.json
-expect 0 $gpt --train-iters 3 --load run --tokenizer-type byte
+expect 0 $gpt --train-iters 3 --load run
 says "step 3/3"
 expect 0 "$shoal" generate --load run --prompt "the quick" --num-tokens 3
 says "the quick"

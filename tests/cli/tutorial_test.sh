@@ -66,6 +66,7 @@ function plain(line) {
     gsub(/[0-9.]+ ([KMGT]i)?B/, "SIZE", line)
     gsub(/[0-9.]+[kM]? tok\/s/, "SPEED", line)
     gsub(/ETA [0-9:]+/, "ETA", line)
+    gsub(/"Train\/Samples\/(samples_per_second|device_bytes(_peak)?)":[0-9.]+/, "MACHINE", line)
     gsub(/ in [0-9.]+ s /, " in TIME ", line)
     gsub(/-[0-9a-f]+\.shoal-tokens/, "-HASH", line)
     gsub(/on port [0-9]+/, "on port N", line)

@@ -76,7 +76,9 @@ printf 'world UCX 2 0\nall_reduce integer 100000 ring\nall_reduce integer - halv
 SHOAL_COMM=ucx SHOAL_COMM_TUNING=table expect 0 "$shoal" run --num_gpus 2 $(train exact tuned)
 same tuned alone
 SHOAL_COMM=ucx SHOAL_COMM_TUNING=table expect 2 "$shoal" run --num_gpus 3 "$shoal" bench comm --max-bytes 4K
-says "table (SHOAL_COMM_TUNING) was measured by 2 ranks of UCX" "these are 3 of UCX" "run \`shoal tune comm\` with this job's ranks"
+says "table (SHOAL_COMM_TUNING) was measured by 2 ranks of UCX" "this job has 3 of UCX" "run \`shoal tune comm\` with this job's ranks"
+SHOAL_COMM=ucx SHOAL_COMM_TUNING=absent expect 2 "$shoal" run --num_gpus 2 "$shoal" bench comm --max-bytes 4K
+says "cannot read absent (SHOAL_COMM_TUNING): No such file"
 echo 'all_reduce any 5 slowly' >>table
 SHOAL_COMM=ucx SHOAL_COMM_TUNING=table expect 2 "$shoal" run --num_gpus 2 "$shoal" bench comm --max-bytes 4K
 says 'table:8: "all_reduce any 5 slowly" is not what `shoal tune comm` writes'
@@ -85,7 +87,7 @@ says "all_reduce     any            4096 B  direct " "reduce_scatter integer    
 grep -q '^world UCX 2 2$' measured && grep -q '^broadcast any - ' measured || complain "tune comm wrote $(cat measured)"
 SHOAL_COMM=ucx SHOAL_COMM_TUNING=measured expect 0 "$shoal" run --num_gpus 2 "$shoal" bench comm --max-bytes 4K --seconds 0.01
 expect 2 "$shoal" run --num_gpus 2 "$shoal" tune comm
-says "tune comm: shm has one algorithm for each collective"
+says "tune comm: shm has only one algorithm per collective"
 
 # a program without its plug-in
 mkdir -p bare/bin && cp "$shoal" bare/bin/shoal

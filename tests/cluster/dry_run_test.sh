@@ -111,7 +111,7 @@ rm .shoal_env
 set+=(DS_ENV_FILE="$folder/mine")
 printf 'A=1\n1B=2\n' >mine
 expect 2 clean --dry-run -H even train
-says 'mine:2: "1B" is no name of a variable'
+says 'mine:2: "1B" is not the name of a variable'
 set=()
 
 # ---- mistakes ----
@@ -183,7 +183,7 @@ chmod +x show.sh
 known=(env -u SHOAL_COMM SHOAL_SECRET=0123456789abcdef SHOAL_JOB_ID=1.0.2)
 world="--world_info worker-0:0,3@worker-1:1 --master_addr host --master_port 5"
 expect 0 "${known[@]}" OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=3 OMPI_COMM_WORLD_LOCAL_RANK=0 "$shoal" run --rank_of openmpi $world ./show.sh a
-says "2/3 0/1 1/2 host:5 1 a --local_rank=0"
+says "2/3 0/1 1/2 host:5 1 --local_rank=0 a"
 expect 0 "${known[@]}" PMI_RANK=1 PMI_SIZE=3 MPI_LOCALRANKID=1 "$shoal" run --rank_of mpich $world ./show.sh
 says "1/3 1/2 0/2 host:5 0,3 --local_rank=1"
 expect 0 "${known[@]}" PMIX_RANK=1 PMIX_SIZE=3 PALS_LOCAL_RANKID=1 "$shoal" run --rank_of mpich $world ./show.sh

@@ -55,11 +55,11 @@ await_file() {
     done
     complain "$1 does not come: $(cat out)"
 }
-# pids of the ranks: programs whose second word is pretrain and that save in this test's folder
+# pids of the ranks: programs whose first word but --local_rank is pretrain and that save in this test's folder
 rank_pids() {
     local file words
     for file in $(grep -lzx -- "$folder/disturbed" /proc/[0-9]*/cmdline 2>/dev/null); do
-        { mapfile -d '' -t words <"$file"; } 2>/dev/null && [ "${words[1]}" = pretrain ] && echo "$file" | cut -d/ -f3
+        { mapfile -d '' -t words <"$file"; } 2>/dev/null && [[ "${words[1]} ${words[2]}" = --local_rank=?*" pretrain" ]] && echo "$file" | cut -d/ -f3
     done
 }
 starts() { grep -cE 'start: |restart [0-9]+ of |growing: ' out; }
@@ -116,12 +116,12 @@ restarted_instead() {
 }
 come_back() {
     local tries grown asked silent
-    grown=$(grep -c 'growing: ' out) asked=$(grep -c 'can be had instead' out) silent=$(silences)
+    grown=$(grep -c 'growing: ' out) asked=$(grep -c 'are available instead' out) silent=$(silences)
     seen=$(starts)
     kill -STOP $(rank_pids) 2>/dev/null
     "$@"
     for tries in $(seq 300); do
-        [ "$(grep -c 'can be had instead' out)" -gt "$asked" ] && break
+        [ "$(grep -c 'are available instead' out)" -gt "$asked" ] && break
         restarted_instead "$silent" && return
         sleep 0.1
     done

@@ -70,8 +70,8 @@ if command -v pdsh >/dev/null; then launchers+=(pdsh); else echo "pdsh is not in
 for by in "${launchers[@]}"; do
     declare -n run=by_$by
     expect 0 "${run[@]}" ./show.sh "a  b" '%n' "it's"
-    says "<0/3 0/2 0/2 worker-0 0,1 it's 100% \$HOME a  b %n it's --local_rank=0>" \
-        "<1/3 1/2 0/2 worker-0 0,1 " "<2/3 0/1 1/2 worker-1 0 it's" "--local_rank=0>"
+    says "<0/3 0/2 0/2 worker-0 0,1 it's 100% \$HOME --local_rank=0 a  b %n it's>" \
+        "<1/3 1/2 0/2 worker-0 0,1 " "<2/3 0/1 1/2 worker-1 0 it's 100% \$HOME --local_rank=0 a  b "
     says "host             ranks  shoal    program  config" "worker-1             1  same     same"
     [ "$(cat seen.* | sort -u | wc -l)" = 1 ] || complain "$by: not one secret and one place: $(cat seen.*)"
     case $(cat seen.0) in *" 10.77.0.10:"*) ;; *) complain "$by: not at the first host's address" ;; esac
@@ -83,6 +83,11 @@ case $output in *"free shm"*) complain "a pre-flight: $output" ;; esac
 [ "$(cut -d' ' -f2 seen.0)" = worker-0:4711 ] || complain "$(cat seen.0)"
 expect 0 "${by_ssh[@]}" --num_nodes 1 --num_gpus 3 ./show.sh
 says "<2/3 2/3 0/1 worker-0 0,1,2"
+# the lines of DeepSpeed's launcher, of each host
+expect 0 "${by_ssh[@]}" --include worker-1@worker-0:1 --no_preflight --no_local_rank --log_level info ./show.sh
+says "WORLD INFO DICT: {'worker-0': [1], 'worker-1': [0]}" "nnodes=2, num_local_procs=1, node_rank=0" \
+    "nnodes=2, num_local_procs=1, node_rank=1" "global_rank_mapping=defaultdict(<class 'list'>, {'worker-0': [0], 'worker-1': [1]})" \
+    "dist_world_size=2" "Setting CUDA_VISIBLE_DEVICES=1" "spawned with command: ['./show.sh']" "exits successfully."
 # files of each rank, cores of its own, a script that the shell reads first, the launcher's number
 printf 'FROM_VENV="it'"'"'s there"\nexport FROM_VENV\n' >activate
 cat >look.sh <<'SCRIPT'
@@ -241,7 +246,7 @@ expect 0 "${by_ssh[@]}" --autotuning run "$shoal" pretrain gpt --deepspeed_confi
     --num-attention-heads 4 --seq-length 16 --threads 1 --eval-iters 0 --train-iters 4
 says "experiments on 3 ranks, of 2 hosts" "autotuning: z_gas2_tmbspg1: " "the best is z_gas" "step 4/4"
 if [ $fast = false ]; then
-    says "autotuning: collectives as in "
+    says "autotuning: the algorithms of collectives are those of "
     grep -q "^SHOAL_COMM_TUNING=.*/comm.tuning " autotuning_results/cmd_optimal.txt || complain "$(cat autotuning_results/cmd_optimal.txt)"
 fi
 
@@ -261,7 +266,7 @@ for name in openmpi mpich; do
     command -v mpirun.$name >/dev/null || { echo "mpirun.$name is not installed: not tested" && continue; }
     rm -f seen.*
     expect 0 by_mpi $name ./show.sh "a  b" "it's"
-    says "<0/3 0/2 0/2 worker-0 0,1 it's 100% \$HOME a  b it's --local_rank=0>" "<1/3 1/2 0/2 worker-0 0,1 " \
+    says "<0/3 0/2 0/2 worker-0 0,1 it's 100% \$HOME --local_rank=0 a  b it's>" "<1/3 1/2 0/2 worker-0 0,1 " \
         "<2/3 0/1 1/2 worker-1 0 it's"
     [ "$(cat seen.* | sort -u | wc -l)" = 1 ] || complain "$name: not one secret and one place: $(cat seen.*)"
     TMPDIR=$folder/pids expect 0 by_mpi $name --enable_each_rank_log logs --save_pid sh -c "ls '$folder'/pids"

@@ -64,6 +64,21 @@ ${by_slurm[*]} $(training batch)
 SCRIPT
 expect 0 sbatch --wait job.sh
 same alone batch
+# as many ranks on each node as it has slots
+printf 'worker-2 slots=1\nworker-0 slots=2\nworker-1 slots=1\n' >uneven
+expect 0 "${by_slurm[@]}" -H uneven $(training uneven_nodes)
+same alone uneven_nodes
+"${by_slurm[@]}" -H uneven $(training uneven_kill 1000000) >out 2>&1 </dev/null &
+job=$!
+for tries in $(seq 600); do grep -q "^step " out && break; sleep 0.05; done
+begin=$(now_ms)
+kill -9 $(grep -lzx RANK=3 $(grep -lzx uneven_kill /proc/[0-9]*/cmdline | sed 's|cmdline|environ|') | cut -d/ -f3)
+code=0
+wait $job || code=$?
+[ $code -eq 137 ] && grep -q "rank 3 (worker-1, pid [0-9]*) was killed by signal 9" out || complain "a rank on uneven nodes: $code: $(tail -n 5 out)"
+within 10 "$begin" "a killed rank on uneven nodes"
+gone "a killed rank on uneven nodes" uneven_kill
+await_nodes
 unset SHOAL_COMM
 # srun itself, over the network: with Open MPI's plug-in and PMIx, with MPICH's and PMI-2, where both are there
 for by in openmpi:pmix mpich:pmi2; do
@@ -110,6 +125,8 @@ for fault in kill link; do
     # ranks that lose their connections to those of the host may be first to tell
     grep -qE "host worker-1 does not answer|why: .*rank [23] " out || complain "$fault: no verdict: $(tail -n 5 out)"
     grep -E "^\[shoal run\] (host|rank)" out | sed 's/^/  /'
+    # nothing that a host without a network has started waits for it
+    gone "$fault, before the node is back" $fault
     if [ $fault = kill ]; then start_slurmd 1; else mend_host 1; fi
     gone "$fault" $fault
     await_nodes || complain "$fault: the node does not come back: $(sinfo -N -h -o '%N %T' | tr '\n' ' ')"
@@ -118,7 +135,7 @@ done
 # ---- the elastic agent ----
 : >out
 expect 2 "${by_slurm[@]}" --elastic_training true --deepspeed_config config.json
-says "start it inside of one that outlives its nodes (salloc --no-kill, sbatch --no-kill)"
+says "start it in an allocation that outlives its nodes (salloc --no-kill, sbatch --no-kill)"
 begin_elastic
 steps=1200
 undisturbed

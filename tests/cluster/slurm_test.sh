@@ -57,7 +57,7 @@ same alone launched
 # in an allocation, whose numbers count
 expect 0 salloc -Q -n 2 "$shoal" run --launcher slurm --num_gpus 2 \
     sh -c 'echo "<$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_SIZE $CROSS_RANK/$CROSS_SIZE ${#SHOAL_SECRET} $*>"' sh "it's  100%"
-says "<0/2 0/2 0/1 64 it's  100% --local_rank=0>" "<1/2 1/2 0/1 64 it's  100% --local_rank=1>"
+says "<0/2 0/2 0/1 64 --local_rank=0 it's  100%>" "<1/2 1/2 0/1 64 --local_rank=1 it's  100%>"
 # a script for sbatch, as docs/CLUSTER.md has it
 cat >job.sh <<SCRIPT
 #!/bin/bash
@@ -75,7 +75,7 @@ SHOAL_FAULT=comm.post:20@1=kill srun -n 4 --kill-on-bad-exit=1 $(training killed
 [ $code -ne 0 ] && grep -q "rank 1" out || complain "a killed rank: $code: $(cat out)"
 within 20 "$begin" "a killed rank"
 begin=$(now_ms)
-expect 7 "${run[@]}" ./wait.sh 2
+expect 7 "${run[@]}" --no_local_rank ./wait.sh 2
 says "[shoal run] rank 2 ($(hostname -s), pid " " exited with code 7"
 [ "$(grep -c "exited with code 7" <<<"$output")" = 1 ] || complain "a failing rank is told of more than once: $output"
 within 20 "$begin" "a failing rank"
@@ -96,6 +96,21 @@ for how in scancel TERM; do
     grep -qE 'cancelled by Slurm|stopping the job on 1 host' out || complain "$how: no verdict: $(cat out)"
     gone "$how"
 done
+# Ctrl-C of a training that saves: it reaches the ranks beside srun
+set -m # else the job ignores SIGINT
+"${run[@]}" --no_local_rank $(training stopped 1000000) --exit-signal-handler >out 2>&1 </dev/null &
+job=$!
+set +m
+for tries in $(seq 600); do
+    grep -q "^step 1/" out && break
+    sleep 0.05
+done
+kill -INT $job
+code=0
+wait $job || code=$?
+[ $code -eq 0 ] && [ -e stopped/latest ] || complain "Ctrl-C with --exit-signal-handler: $code: $(cat out)"
+tail -n 1 out | grep -q "to go on: .* --load stopped" || complain "Ctrl-C with --exit-signal-handler: $(cat out)"
+gone "a training that saves"
 # scancel of a training: every rank ends
 srun -n 4 $(training cancelled 100000) >out 2>&1 </dev/null &
 job=$!

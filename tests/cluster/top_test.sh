@@ -39,7 +39,7 @@ for where in here ssh openmpi; do
     await_job "$(now_ms)"
     left=$(gone 10) || complain "$where left: $left"
     expect 2 "$shoal" top --once "$job"
-    says "no running job has to do with \"$job\""
+    says "no running job matches \"$job\""
 done
 # the slow one is named
 where=here HURT=slow start here
@@ -55,7 +55,7 @@ left=$(gone 10) || complain "a slow rank left: $left"
 expect 2 "$shoal" top --interval zero
 says "--interval needs a number of seconds, not \"zero\""
 expect 2 "$shoal" top --twice
-says 'there is no flag "--twice"'
+says 'unknown flag "--twice"'
 expect 2 "$shoal" top 1 2
-says 'only one job can be shown, got also "2"'
+says 'only one job can be shown; unexpected "2"'
 finish

@@ -37,6 +37,8 @@ static void test_workspace(void **state)
     static const uint32_t asked[] = {100, 5000, 4000, 0};
     static const int64_t counted[] = {3 * 4096, 3 * 8192, 3 * 8192, 3 * 8192};
     struct fixture *f = *state;
+    if (!current->host_kernels)
+        return; /* it is a kernel of the host */
     uint32_t *a = device_buffer(f, COUNT), has;
     assert_non_null(shoali_scratch(100000)); /* what is asked for outside of kernels is not */
     assert_int_equal(shoali_device_threads(f->device), 3);
@@ -49,24 +51,6 @@ static void test_workspace(void **state)
         assert_int_equal(counters_of(f).workspace_bytes, counted[i]);
     }
     shoali_device_free(f->device, a);
-}
-
-struct sum_args {
-    int64_t count;
-    uint32_t *out;
-    int32_t input_count;
-    const uint32_t *input[5];
-};
-
-static void sum_kernel(const void *args, const struct shoali_kernel_context *context)
-{
-    (void)context;
-    const struct sum_args *a = args;
-    for (int64_t i = 0; i < a->count; i++) {
-        a->out[i] = 0;
-        for (int32_t j = 0; j < a->input_count; j++)
-            a->out[i] += a->input[j][i];
-    }
 }
 
 static void test_pointer_array(void **state)
@@ -89,7 +73,7 @@ static void test_pointer_array(void **state)
         args.input[i] = input;
     }
     args.out = device_buffer(f, COUNT);
-    OK(shoali_launch(f->stream[0], &type, sum_kernel, &args));
+    OK(shoali_launch(f->stream[0], &type, sum_function(), &args));
     uint32_t out[COUNT];
     OK(shoali_download(f->stream[0], out, args.out, BYTES));
     for (int i = 0; i < COUNT; i++)
@@ -149,6 +133,48 @@ static void test_events(void **state)
     OK(shoali_download(f->stream[0], out, b, BYTES));
     for (int i = 0; i < COUNT; i++)
         assert_int_equal(out[i], 3 * (3 * 2 + 1) + 2);
+    shoali_device_free(f->device, a);
+    shoali_device_free(f->device, b);
+}
+
+/* The time between two events is that of the work between them, across streams too. */
+static void test_elapsed(void **state)
+{
+    enum { MANY = 50 };
+    struct fixture *f = *state;
+    struct shoali_event *begin, *middle, *end, *untimed;
+    uint32_t *a = device_buffer(f, COUNT), *b = device_buffer(f, COUNT);
+    int64_t ns, first, second, all;
+    OK(shoali_event_create_timed(f->device, &begin));
+    OK(shoali_event_create_timed(f->device, &middle));
+    OK(shoali_event_create_timed(f->device, &end));
+    OK(shoali_event_create(f->device, &untimed));
+    OK(shoali_event_record(untimed, f->stream[0]));
+    assert_int_equal(shoali_event_elapsed(begin, end, &ns), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "the first is not recorded"));
+    OK(shoali_event_record(end, f->stream[0])); /* recorded anew below */
+    OK(shoali_event_record(begin, f->stream[0]));
+    assert_int_equal(shoali_event_elapsed(begin, untimed, &ns), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), "the second is not timed"));
+    for (int i = 0; i < MANY; i++)
+        OK(mix(f->stream[0], &(struct mix_args){.out = a, .count = COUNT, .value = 1}));
+    OK(shoali_event_record(middle, f->stream[0]));
+    OK(shoali_stream_wait_event(f->stream[1], middle));
+    for (int i = 0; i < MANY; i++)
+        OK(mix(f->stream[1], &(struct mix_args){.out = b, .a = a, .count = COUNT, .value = 1}));
+    OK(shoali_event_record(end, f->stream[1]));
+    OK(shoali_event_elapsed(begin, end, &all)); /* waits by itself */
+    OK(shoali_event_elapsed(begin, middle, &first));
+    OK(shoali_event_elapsed(middle, end, &second));
+    assert_true(first > 0 && second > 0);
+    /* A GPU's clock ticks each half of a microsecond. */
+    assert_true(all - first - second < 2000 && first + second - all < 2000);
+    OK(shoali_event_record(begin, f->stream[1])); /* destroyed before the stream comes to it */
+    shoali_event_destroy(begin);
+    shoali_event_destroy(middle);
+    shoali_event_destroy(end);
+    shoali_event_destroy(untimed);
+    OK(shoali_stream_synchronize(f->stream[1]));
     shoali_device_free(f->device, a);
     shoali_device_free(f->device, b);
 }
@@ -344,11 +370,12 @@ static void test_destroy_drains(void **state)
 int accelerator_streams(void)
 {
     const struct CMUnitTest tests[] = {
-        ACCELERATOR_TEST(test_workspace),     ACCELERATOR_TEST(test_launch_order),
-        ACCELERATOR_TEST(test_pointer_array), ACCELERATOR_TEST(test_sync_counts),
-        ACCELERATOR_TEST(test_events),        ACCELERATOR_TEST(test_random_program),
-        ACCELERATOR_TEST(test_quarantine),    ACCELERATOR_TEST(test_two_threads),
-        ACCELERATOR_TEST(test_many_devices),  ACCELERATOR_TEST(test_destroy_drains),
+        ACCELERATOR_TEST(test_workspace),      ACCELERATOR_TEST(test_launch_order),
+        ACCELERATOR_TEST(test_pointer_array),  ACCELERATOR_TEST(test_sync_counts),
+        ACCELERATOR_TEST(test_events),         ACCELERATOR_TEST(test_elapsed),
+        ACCELERATOR_TEST(test_random_program), ACCELERATOR_TEST(test_quarantine),
+        ACCELERATOR_TEST(test_two_threads),    ACCELERATOR_TEST(test_many_devices),
+        ACCELERATOR_TEST(test_destroy_drains),
     };
     return cmocka_run_group_tests_name("streams", tests, NULL, NULL);
 }

@@ -1,10 +1,16 @@
-/* accelerator_suite - what every accelerator has to do, on device 0 with three streams. Its settings
- * come from the environment, so a mode is a variable: SHOAL_SIM_STREAMS=late. Each accelerator bounds
- * its memory by SHOAL_<NAME>_BYTES. */
+/* accelerator_suite - what every accelerator has to do, on device 0 with three streams. Its
+ * settings come from the environment, so a mode is a variable: SHOAL_SIM_STREAMS=late. Each
+ * accelerator bounds its memory by SHOAL_<NAME>_BYTES. */
 #ifndef SHOAL_TEST_ACCELERATOR_SUITE_H
 #define SHOAL_TEST_ACCELERATOR_SUITE_H
 
 #include "accelerator/test_kernels.h"
+
+/* accelerator_kernels.c: as mix, by a kernel of the stamped accelerator; and its kernel that adds
+ * arrays. */
+shoal_status launch_mix(struct shoali_device_stream *stream, const struct mix_args *args);
+shoali_kernel_fn sum_function(void);
+#define mix launch_mix
 
 enum { COUNT = 1000, BYTES = COUNT * 4 }; /* elements of most buffers */
 

@@ -120,7 +120,7 @@ bool suite_random_abort(struct rank_seat *seat)
                              SHOAL_FAIL(SHOAL_EIO, "the disk of x%d is full", 7));
         status = i < STEPS ? play_step(&play, data_mix(seed + i)) : shoal_barrier(seat->group);
     }
-    const bool heard = strstr(shoal_error_message(), "the disk of x7 is full") != NULL;
+    const bool received = strstr(shoal_error_message(), "the disk of x7 is full") != NULL;
     const shoal_status expected = seat->rank == victim ? SHOAL_EIO : SHOAL_EPEER;
     const bool waits = data_mix(seed + (uint64_t)seat->rank) % 2;
     for (int32_t i = 0; i < play.count && waits; i++)
@@ -132,8 +132,8 @@ bool suite_random_abort(struct rank_seat *seat)
         free(play.piece[i].in);
         free(play.piece[i].out);
     }
-    if (!heard || status != expected)
+    if (!received || status != expected)
         fprintf(stderr, "SHOAL_TEST_SEED=%llu\n", (unsigned long long)seat->ranks->seed);
-    EXPECT(heard && status == expected);
+    EXPECT(received && status == expected);
     return true;
 }

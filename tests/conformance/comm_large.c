@@ -1,209 +1,26 @@
-/* Groups of more ranks than exchange all with all. Ranks are threads, and messages go from one to the
- * other through mailboxes in this process, which count them. */
+/* Groups of more ranks than exchange all with all. Ranks are threads, and messages go from one to
+ * the other through mailboxes in this process, which count them. */
+#include "comm_mailboxes.h"
+
+#include "base/test_cmocka.h"
 #include "comm/p2p/large.h"
 #include "comm/wrap/wrap.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #if defined(SHOALI_TSAN)
 enum { MANY = 300 }; /* it watches every pair of threads */
 #else
 enum { MANY = 1000 };
 #endif
-enum { MOST = 1000, REST_NS = 20000000, GONE = 80, WATCHDOG_S = 120 };
+enum { MOST = MAILBOXES_MOST, GONE = 80, WATCHDOG_S = 120 };
 
-/* ---- a transport ---------------------------------------------------------------------------- */
-
-struct letter { /* that has been sent, or is awaited */
-    struct letter *next;
-    struct port *at;
-    int32_t from, tag;
-    size_t bytes;
-    void *data;
-    bool done;
-};
-struct port {
-    pthread_mutex_t lock;
-    pthread_cond_t bell;
-    struct letter *come, *awaited;
-    bool news;
-    _Atomic bool dead;
-    _Atomic int64_t sent;
-    int32_t rank;
-    struct port *first; /* of all ranks */
-};
-static struct port ports[MOST];
-
-static struct port *port_of(struct shoali_p2p_comm comm)
-{
-    return (struct port *)(uintptr_t)comm.word; // NOLINT(performance-no-int-to-ptr)
-}
-
-static struct letter **find(struct letter **link, int32_t from, int32_t tag)
-{
-    while (*link && ((*link)->tag != tag ||
-                     ((*link)->from != from && (*link)->from != SHOALI_P2P_ANY_SOURCE &&
-                      from != SHOALI_P2P_ANY_SOURCE)))
-        link = &(*link)->next;
-    return link;
-}
-
-static struct letter **end_of(struct letter **link)
-{
-    while (*link)
-        link = &(*link)->next;
-    return link;
-}
-
-static struct letter *write_letter(struct port *at, int32_t from, int32_t tag, size_t bytes)
-{
-    struct letter *letter = calloc(1, sizeof *letter);
-    assert_non_null(letter);
-    *letter = (struct letter){.at = at, .from = from, .tag = tag, .bytes = bytes};
-    return letter;
-}
-
-static int send_letter(struct shoali_p2p_comm comm, const void *data, size_t bytes, int32_t to,
-                       int32_t tag, struct shoali_p2p_request *request)
-{
-    struct port *own = port_of(comm), *at = &own->first[to];
-    request->word = 0;
-    atomic_fetch_add(&own->sent, 1);
-    pthread_mutex_lock(&at->lock);
-    struct letter **link = find(&at->awaited, own->rank, tag), *awaited = *link;
-    if (awaited) {
-        *link = awaited->next;
-        awaited->bytes = bytes < awaited->bytes ? bytes : awaited->bytes;
-        memcpy(awaited->data, data, awaited->bytes);
-        awaited->done = true;
-    } else {
-        struct letter *letter = write_letter(at, own->rank, tag, bytes);
-        letter->data = malloc(bytes + 1);
-        memcpy(letter->data, data, bytes);
-        *end_of(&at->come) = letter;
-    }
-    at->news = true;
-    pthread_cond_signal(&at->bell);
-    pthread_mutex_unlock(&at->lock);
-    return 0;
-}
-
-static int receive_letter(struct shoali_p2p_comm comm, void *data, size_t bytes, int32_t from,
-                          int32_t tag, struct shoali_p2p_request *request)
-{
-    struct port *own = port_of(comm);
-    struct letter *awaited = write_letter(own, from, tag, bytes);
-    awaited->data = data;
-    pthread_mutex_lock(&own->lock);
-    struct letter **link = find(&own->come, from, tag), *letter = *link;
-    if (letter) {
-        *link = letter->next;
-        awaited->bytes = letter->bytes < bytes ? letter->bytes : bytes;
-        memcpy(data, letter->data, awaited->bytes);
-        awaited->done = true;
-        free(letter->data);
-        free(letter);
-    } else {
-        *end_of(&own->awaited) = awaited;
-    }
-    pthread_mutex_unlock(&own->lock);
-    request->word = (uintptr_t)awaited;
-    return 0;
-}
-
-static int test_letter(struct shoali_p2p_request *request, bool *done, size_t *bytes)
-{
-    struct letter *letter =
-        (struct letter *)(uintptr_t)request->word; // NOLINT(performance-no-int-to-ptr)
-    *done = true;
-    if (!letter)
-        return 0;
-    pthread_mutex_lock(&letter->at->lock);
-    *done = letter->done;
-    pthread_mutex_unlock(&letter->at->lock);
-    if (!*done)
-        return 0;
-    if (bytes)
-        *bytes = letter->bytes;
-    free(letter);
-    request->word = 0;
-    return 0;
-}
-
-static void cancel_letter(struct shoali_p2p_request *request)
-{
-    (void)request; /* taken out when the ports are emptied */
-}
-
-static int release_port(struct shoali_p2p_comm *comm)
-{
-    (void)comm;
-    return 0;
-}
-
-static void describe_code(int code, char *text, size_t bytes)
-{
-    snprintf(text, bytes, "error %d", code);
-}
-
-static void rest_at(struct shoali_p2p_comm comm, uint64_t seen, int64_t longest_ns)
-{
-    struct port *own = port_of(comm);
-    struct timespec until;
-    (void)seen; /* `news` says as much */
-    (void)
-        longest_ns; /* a thousand threads that look every millisecond leave no time for anything */
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += REST_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_mutex_lock(&own->lock);
-    if (!own->news)
-        pthread_cond_timedwait(&own->bell, &own->lock, &until);
-    own->news = false;
-    pthread_mutex_unlock(&own->lock);
-}
-
-static int32_t find_lost(struct shoali_p2p_comm comm, const int32_t *ranks, int32_t count)
-{
-    for (int32_t i = 0; i < count; i++)
-        if (atomic_load(&port_of(comm)->first[ranks[i]].dead))
-            return i;
-    return -1;
-}
-
-static const struct shoali_p2p_table mailboxes = {
-    .name = "mailboxes",
-    .release = release_port,
-    .send = send_letter,
-    .receive = receive_letter,
-    .test = test_letter,
-    .cancel = cancel_letter,
-    .describe = describe_code,
-    .rest = rest_at,
-    .find_lost = find_lost,
-};
 static const struct shoali_comm_ops table = SHOALI_P2P_TABLE("mailboxes", NULL);
-
-static void empty(struct letter **list, bool owned)
-{
-    while (*list) {
-        struct letter *letter = *list;
-        *list = letter->next;
-        if (owned)
-            free(letter->data);
-        free(letter);
-    }
-}
 
 /* ---- ranks ---------------------------------------------------------------------------------- */
 
@@ -255,7 +72,7 @@ static void *sit(void *arg)
     struct shoali_p2p_world *world = NULL;
     void *group = NULL;
     const struct shoali_p2p_world_args args = {.p2p = &mailboxes,
-                                               .comm = {(uintptr_t)&ports[seat->rank]},
+                                               .comm = port_comm(&ports[seat->rank]),
                                                .rank = seat->rank,
                                                .size = seat->size,
                                                .largest_tag = INT32_MAX,
@@ -277,11 +94,7 @@ static void run(int32_t size, double timeout_s, void (*program)(struct seat *sea
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, 256 << 10);
-    for (int32_t r = 0; r < size; r++) {
-        ports[r] = (struct port){.rank = r, .first = ports};
-        pthread_mutex_init(&ports[r].lock, NULL);
-        pthread_cond_init(&ports[r].bell, NULL);
-    }
+    ports_open(0, size);
     for (int32_t r = 0; r < size; r++) {
         seats[r] = (struct seat){.rank = r, .size = size, .run = program, .timeout_s = timeout_s};
         assert_int_equal(pthread_create(&seats[r].thread, &attributes, sit, &seats[r]), 0);
@@ -291,12 +104,7 @@ static void run(int32_t size, double timeout_s, void (*program)(struct seat *sea
         pthread_join(seats[r].thread, NULL);
         failed |= seats[r].failed;
     }
-    for (int32_t r = 0; r < size; r++) {
-        empty(&ports[r].come, true);
-        empty(&ports[r].awaited, false);
-        pthread_mutex_destroy(&ports[r].lock);
-        pthread_cond_destroy(&ports[r].bell);
-    }
+    ports_close(0, size);
     pthread_attr_destroy(&attributes);
     assert_false(failed);
 }

@@ -22,8 +22,8 @@ const char *ranks_kind_name(enum ranks_kind kind)
     return names[kind];
 }
 
-/* Looked for in a process of its own: what a plug-in brings along must not be there before ranks are
- * forked. */
+/* Looked for in a process of its own: what a plug-in brings along must not be there before ranks
+ * are forked. */
 bool ranks_kind_is_there(enum ranks_kind kind)
 {
     int code = 0;
@@ -163,8 +163,8 @@ int32_t ranks_job_size(void)
     return (int32_t)shoali_started_get().size;
 }
 
-/* A rank of an MPI job is through with a test before others are, which may sleep in it for longer than
- * the deadlines of the next one. */
+/* A rank of an MPI job is through with a test before others are, which may sleep in it for longer
+ * than the deadlines of the next one. */
 static bool run_in_job(struct ranks *ranks)
 {
     const int32_t rank = (int32_t)shoali_started_get().rank;

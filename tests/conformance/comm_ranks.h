@@ -7,7 +7,8 @@
 #include <stdio.h>
 
 /* RANKS_APART: threads that exchange data as processes do. RANKS_MPI: this process is one rank of a
- * job of mpirun, whose number of ranks is the only one there is. RANKS_SHM, RANKS_UCX: processes. */
+ * job of mpirun, whose number of ranks is the only one there is. RANKS_SHM, RANKS_UCX:
+ * processes. */
 enum ranks_kind { RANKS_SELF, RANKS_THREAD, RANKS_APART, RANKS_SHM, RANKS_MPI, RANKS_UCX };
 
 struct ranks;

@@ -381,7 +381,7 @@ bool suite_stream_beside(struct rank_seat *seat)
                     continue;
                 EXPECT(shoali_comm_post_beside(seat->group, rig.stream[0], &side, &post,
                                                &pending[POSTS]) == SHOAL_EINVAL);
-                EXPECT(says("16 posts beside the stream are pending"));
+                EXPECT(says("16 posts outside the stream are pending"));
             }
             for (int i = POSTS - 1; i >= 0; i--) {
                 EXPECT(shoali_comm_pending_wait(&pending[i], rig.stream[0]) == SHOAL_OK);
@@ -554,8 +554,8 @@ bool suite_stream_mismatch(struct rank_seat *seat)
     return true;
 }
 
-/* Faults are armed for a thread. In `thread` mode that is never the one that posts, else seldom: when
- * the host was away so long that the device's thread did it. */
+/* Faults are armed for a thread. In `thread` mode that is never the one that posts, else seldom:
+ * when the host was away so long that the device's thread did it. */
 bool suite_stream_fault_points(struct rank_seat *seat)
 {
     const char *mode = getenv("SHOAL_SIM_STREAMS");
@@ -584,7 +584,8 @@ bool suite_stream_fault_points(struct rank_seat *seat)
     return true;
 }
 
-/* The group is left, then the device; and the other way round. Each stream has memory of its own. */
+/* The group is left, then the device; and the other way round. Each stream has memory of its
+ * own. */
 bool suite_stream_leaves(struct rank_seat *seat)
 {
     for (int first = 0; first < 2; first++) {

@@ -227,7 +227,8 @@ bool suite_sizes(struct rank_seat *seat)
     return true;
 }
 
-/* Backends that have several algorithms for a collective: each of them, whatever the sizes they are for. */
+/* Backends that have several algorithms for a collective: each of them, whatever the sizes they are
+ * for. */
 bool suite_algorithms(struct rank_seat *seat)
 {
     static const struct {

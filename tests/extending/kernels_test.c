@@ -15,16 +15,23 @@ static const struct shoali_ops_entry ref_entries[] = {
 #include "clamp_ref_line.inc"
 };
 #undef KERNEL
-static const struct shoali_ops_table ref = {
-    SHOALI_OPS_ABI, sizeof ref, "ref", yes, ref_entries, SHOALI_COUNT_OF(ref_entries), NULL, false};
+static const struct shoali_ops_table ref = {.abi = SHOALI_OPS_ABI,
+                                            .bytes = sizeof ref,
+                                            .name = "ref",
+                                            .probe = yes,
+                                            .entries = ref_entries,
+                                            .entry_count = SHOALI_COUNT_OF(ref_entries)};
 #define KERNEL(name, dtypes) {&shoali_kernel_##name, SHOALI_CPU_SYMBOL(name), dtypes, NULL, NULL},
 static const struct shoali_ops_entry fast_entries[] = {
 #include "clamp_fast_line.inc"
 };
 #undef KERNEL
-static const struct shoali_ops_table fast = {
-    SHOALI_OPS_ABI, sizeof fast, "fast", yes, fast_entries, SHOALI_COUNT_OF(fast_entries),
-    NULL,           false};
+static const struct shoali_ops_table fast = {.abi = SHOALI_OPS_ABI,
+                                             .bytes = sizeof fast,
+                                             .name = "fast",
+                                             .probe = yes,
+                                             .entries = fast_entries,
+                                             .entry_count = SHOALI_COUNT_OF(fast_entries)};
 static const struct shoali_ops_table *const clamp_tables[] = {&fast, &ref, NULL};
 
 #include "clamp_case.inc"
@@ -57,7 +64,7 @@ static void test_kernel_is_launched(void **state)
         float y[4];
         if (!shoali_accelerator_all()[i]->probe())
             continue;
-        assert_int_equal(shoali_ops_select_from(clamp_tables, NULL, &ops), SHOAL_OK);
+        assert_int_equal(shoali_ops_select_from(clamp_tables, NULL, NULL, &ops), SHOAL_OK);
         assert_int_equal(shoali_device_create(shoali_accelerator_all()[i], 0, NULL, &device), 0);
         assert_int_equal(shoali_stream_create(device, &exec.stream), SHOAL_OK);
         assert_int_equal(shoali_device_alloc(device, bytes, &from), SHOAL_OK);
@@ -107,7 +114,7 @@ static void test_table_serves_what_it_has(void **state)
     with_toy[0] = &shoali_ops_toy;
     for (int i = 0; shoali_ops_all()[i] != NULL; i++)
         with_toy[i + 1] = shoali_ops_all()[i];
-    assert_int_equal(shoali_ops_select_from(with_toy, "toy", &ops), SHOAL_OK);
+    assert_int_equal(shoali_ops_select_from(with_toy, "toy", NULL, &ops), SHOAL_OK);
     struct shoali_axpy_args axpy = {.x = &axpy, .y = &axpy, .count = 1};
     (void)shoali_ops_choose(&ops, &shoali_kernel_axpy, &axpy, &table);
     assert_ptr_equal(table, &shoali_ops_toy);

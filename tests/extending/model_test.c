@@ -1,4 +1,5 @@
-/* The model of docs/EXTENDING.md: found by its name, trained two steps, saved, and generated from. */
+/* The model of docs/EXTENDING.md: found by its name, trained two steps, saved, and generated
+ * from. */
 #include "base/base.h"
 #include "shoal/engine.h"
 #include "shoal/inference.h"

@@ -1,64 +1,15 @@
-/* What the user can get wrong, and what a disk can: each has its status and its sentence. */
+/* What the user can get wrong: each has its status and its sentence. */
+#include "base/test_cmocka.h"
 #include "checkpoint_model.h"
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
-
-static void small_model(struct model *model)
-{
-    *model = (struct model){.max_shard_bytes = 4000};
-    model_add(model, "a", shoal_shape_2(30, 40));
-    model_add(model, "b", shoal_shape_1(500));
-    model_add(model, "c", shoal_shape_1(5));
-    model_add_kind(model, "model", SHOAL_F32, false);
-}
-
-struct fixture {
-    char dir[64];
-    struct model model;
-    struct model_run run;
-};
-
-static int set_up(void **state)
-{
-    struct fixture *fixture = calloc(1, sizeof *fixture);
-    model_folder_make(fixture->dir);
-    small_model(&fixture->model);
-    fixture->run = (struct model_run){.model = &fixture->model,
-                                      .dir = fixture->dir,
-                                      .tag = "one",
-                                      .ranks = 2,
-                                      .layout = 3,
-                                      .content = 1,
-                                      .step = 1,
-                                      .refusing_rank = -1};
-    *state = fixture;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct fixture *fixture = *state;
-    model_folder_remove(fixture->dir);
-    free(fixture);
-    return 0;
-}
-
-static void expect_text(const char *message, const char *part)
-{
-    if (!strstr(message, part))
-        fail_msg("no \"%s\" in: %s", part, message);
-}
 
 static void write_text(const char *dir, const char *name, const char *text)
 {
@@ -89,15 +40,20 @@ static void test_folder_that_cannot_be_written(void **state)
     write_text(fixture->dir, "file", "text");
     run->dir = dir;
     model_save_expect(run, SHOAL_EINVAL);
-    expect_text(run->message[0], "choose another folder to save in");
-    expect_text(run->message[1], "rank 0 could not save: ");
+    model_expect_text(run->message[0], "choose another folder to save in");
+    model_expect_text(run->message[1], "rank 0 could not save: ");
     run->tag = NULL;
     model_load_expect(run, SHOAL_EINVAL); /* to begin anew is not what was meant */
-    expect_text(run->message[0], "Not a directory");
+    model_expect_text(run->message[0], "Not a directory");
     run->tag = "one";
     run->dir = "";
     model_save_expect(run, SHOAL_EINVAL);
     run->dir = fixture->dir;
+    const int64_t shard_bytes = fixture->model.max_shard_bytes;
+    fixture->model.max_shard_bytes = -1;
+    model_save_expect(run, SHOAL_EINVAL);
+    model_expect_text(run->message[0], "max_shard_bytes is -1");
+    fixture->model.max_shard_bytes = shard_bytes;
     if (geteuid() != 0) {
         assert_int_equal(chmod(fixture->dir, 0500), 0);
         model_save_expect(run, SHOAL_EINVAL);
@@ -114,7 +70,7 @@ static void test_tags(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         run->tag = bad[i];
         model_save_expect(run, SHOAL_EINVAL);
-        expect_text(run->message[0], "cannot name a checkpoint");
+        model_expect_text(run->message[0], "cannot name a checkpoint");
     }
     /* Someone's own folder is never replaced. */
     snprintf(path, sizeof path, "%s/data", fixture->dir);
@@ -122,7 +78,7 @@ static void test_tags(void **state)
     write_text(path, "precious", "text");
     run->tag = "data";
     model_save_expect(run, SHOAL_EINVAL);
-    expect_text(run->message[0], "is no checkpoint: choose another tag");
+    model_expect_text(run->message[0], "is not a checkpoint: choose another tag");
     size_t bytes;
     free(model_read_file(path, "precious", &bytes));
     assert_int_equal(bytes, 4);
@@ -137,7 +93,7 @@ static void open_expect(const char *dir, const char *tag, shoal_status status, c
     if (status == SHOAL_OK)
         assert_string_equal(info.tag, text);
     else
-        expect_text(shoal_error_message(), text);
+        model_expect_text(shoal_error_message(), text);
     shoali_checkpoint_info_fini(&info);
 }
 
@@ -183,8 +139,17 @@ static void test_latest(void **state)
     char path[128];
     save_three(fixture);
     open_expect(fixture->dir, NULL, SHOAL_OK, "two");
-    write_text(fixture->dir, "latest", "gone\n");
-    open_expect(fixture->dir, NULL, SHOAL_OK, "nine");
+    /* Another checkpoint than the one that is asked for is no answer. */
+    static const char *const missing[] = {"gone\n", "3", "nine2"};
+    for (int i = 0; i < 3; i++) {
+        write_text(fixture->dir, "latest", missing[i]);
+        open_expect(fixture->dir, NULL, SHOAL_ECORRUPT, "write one of these into it: ");
+    }
+    static const char *const blank[] = {"nine \n", " nine", "nine\t\r\n", "\xef\xbb\xbfnine\n"};
+    for (int i = 0; i < 4; i++) {
+        write_text(fixture->dir, "latest", blank[i]);
+        open_expect(fixture->dir, NULL, SHOAL_OK, "nine");
+    }
     for (int i = 0; i < 4; i++) {
         write_text(fixture->dir, "latest", wrong[i]);
         open_expect(fixture->dir, NULL, SHOAL_ECORRUPT, "write the name of a checkpoint's folder");
@@ -219,7 +184,7 @@ static void test_unreadable(void **state)
     run->tag = "new";
     run->step = 10;
     model_save_expect(run, SHOAL_EINVAL);
-    expect_text(run->message[1], "latest: cannot open for reading: Too many");
+    model_expect_text(run->message[1], "latest: cannot open for reading: Too many");
     remove_latest(fixture);
     assert_int_equal(mkdir(path, 0700), 0);
     open_expect(fixture->dir, NULL, SHOAL_EINVAL, "latest is a folder");
@@ -229,6 +194,11 @@ static void test_unreadable(void **state)
     assert_int_equal(symlink("manifest.json", loop), 0);
     open_expect(fixture->dir, NULL, SHOAL_EINVAL, "nine/manifest.json: cannot open for reading");
     model_save_expect(run, SHOAL_EINVAL);
+    /* nor over the tag itself, whose step nobody can tell */
+    write_text(fixture->dir, "latest", "two\n");
+    run->tag = "nine";
+    model_save_expect(run, SHOAL_EINVAL);
+    model_expect_text(run->message[1], "nine/manifest.json: cannot open for reading");
     write_text(fixture->dir, "latest", "nine\n");
     open_expect(fixture->dir, NULL, SHOAL_EINVAL, "can be read is two (step 2), by its tag");
     /* the disk fails, at `latest` and at the manifest */
@@ -246,7 +216,8 @@ static void test_unreadable(void **state)
         snprintf(path, sizeof path, "%s/%s/manifest.json", fixture->dir, i ? "one" : "two");
         assert_int_equal(unlink(path), 0);
     }
-    open_expect(fixture->dir, NULL, SHOAL_ECORRUPT, "remove it to begin anew");
+    open_expect(fixture->dir, NULL, SHOAL_ECORRUPT,
+                "no other checkpoint of Shoal: give another folder");
 }
 
 /* Folders of another user, which root reads all the same. */
@@ -308,13 +279,13 @@ static void test_later_steps(void **state)
     run->step = 8;
     run->content = 2;
     model_save_expect(run, SHOAL_EEXIST);
-    expect_text(run->message[0], "holds nine of step 9, and this run is at step 8");
-    expect_text(run->message[1], "--override-existing-checkpoint");
+    model_expect_text(run->message[0], "holds nine of step 9, and this run is at step 8");
+    model_expect_text(run->message[1], "--override-existing-checkpoint");
     /* a tag that follows from the step */
     run->tag = "global_step8";
     run->default_tag = true;
     model_save_expect(run, SHOAL_EEXIST);
-    expect_text(run->message[0], "holds nine of step 9, its latest,");
+    model_expect_text(run->message[0], "holds nine of step 9, its latest,");
     expect_latest(fixture, "nine");
     snprintf(text, sizeof text, "%s/global_step8", fixture->dir);
     assert_int_equal(access(text, F_OK), -1);
@@ -358,64 +329,6 @@ static void test_newer_version(void **state)
     open_expect(fixture->dir, NULL, SHOAL_EUNSUPPORTED, "has version 2");
 }
 
-/* ---- damage ---- */
-
-static void change_byte(const char *path, int64_t at, int bit)
-{
-    unsigned char byte;
-    const int file = open(path, O_RDWR);
-    assert_true(file >= 0);
-    assert_int_equal(pread(file, &byte, 1, (off_t)at), 1);
-    byte = (unsigned char)(byte ^ (1u << bit));
-    assert_int_equal(pwrite(file, &byte, 1, (off_t)at), 1);
-    close(file);
-}
-
-static void test_flipped_bits(void **state)
-{
-    struct fixture *fixture = *state;
-    struct model_run *run = &fixture->run;
-    static const char *const names[] = {"model-00001-of-00002.safetensors",
-                                        "model-00002-of-00002.safetensors", "manifest.json"};
-    const struct shoali_stream stream = shoali_stream_make(77, "test", "flips", 0);
-    model_save_expect(run, SHOAL_OK);
-    for (uint64_t i = 0; i < 150; i++) {
-        struct stat info;
-        char path[256];
-        const uint64_t file = shoali_random_below(&stream, 4 * i, 3);
-        snprintf(path, sizeof path, "%s/one/%s", fixture->dir, names[file]);
-        assert_int_equal(stat(path, &info), 0);
-        /* Half of them near the front, where the header is. */
-        const uint64_t room = i % 2 && info.st_size > 200 ? 200 : (uint64_t)info.st_size;
-        const int64_t at = (int64_t)shoali_random_below(&stream, 4 * i + 1, room);
-        const int bit = (int)shoali_random_below(&stream, 4 * i + 2, 8);
-        change_byte(path, at, bit);
-        model_load(run);
-        if (run->status[0] != SHOAL_ECORRUPT || run->status[1] != SHOAL_ECORRUPT)
-            fail_msg("seed 77, %s, byte %lld, bit %d: %s", path, (long long)at, bit,
-                     run->message[0]);
-        expect_text(run->message[0], path);
-        expect_text(run->message[1], ", bytes ");
-        change_byte(path, at, bit);
-    }
-    model_load_expect(run, SHOAL_OK);
-}
-
-static void test_truncated_and_missing_files(void **state)
-{
-    struct fixture *fixture = *state;
-    struct model_run *run = &fixture->run;
-    char path[256];
-    model_save_expect(run, SHOAL_OK);
-    snprintf(path, sizeof path, "%s/one/model-00002-of-00002.safetensors", fixture->dir);
-    assert_int_equal(truncate(path, 5000), 0);
-    model_load_expect(run, SHOAL_ECORRUPT);
-    expect_text(run->message[0], "has 5000 bytes, the manifest says");
-    assert_int_equal(unlink(path), 0);
-    model_load_expect(run, SHOAL_ECORRUPT);
-    expect_text(run->message[1], "is missing, the manifest lists it");
-}
-
 /* ---- another model ---- */
 
 static void test_other_tensors(void **state)
@@ -430,9 +343,10 @@ static void test_other_tensors(void **state)
     model_add_kind(&other, "model", SHOAL_F32, false);
     run->model = &other;
     model_load_expect(run, SHOAL_EINVAL);
-    expect_text(run->message[0], "of another shape `a` (is [30, 40], the model has [40, 30])");
-    expect_text(run->message[0], "missing `d`");
-    expect_text(run->message[1], "extra `b`");
+    model_expect_text(run->message[0],
+                      "of another shape `a` (is [30, 40], the model has [40, 30])");
+    model_expect_text(run->message[0], "missing `d`");
+    model_expect_text(run->message[1], "extra `b`");
     struct model turned = {0};
     model_add(&turned, "b", shoal_shape_1(500));
     model_add(&turned, "a", shoal_shape_2(30, 40));
@@ -440,7 +354,7 @@ static void test_other_tensors(void **state)
     model_add_kind(&turned, "model", SHOAL_F32, false);
     run->model = &turned;
     model_load_expect(run, SHOAL_EINVAL);
-    expect_text(run->message[0], "in another order");
+    model_expect_text(run->message[0], "in another order");
 }
 
 /* Second names: a model that calls a tensor by one finds it; one that has both apart does not. */
@@ -462,7 +376,7 @@ static void test_aliases(void **state)
     other.shapes[1] = shoal_shape_1(501);
     other.flat_count++;
     model_load_expect(run, SHOAL_EINVAL);
-    expect_text(run->message[0], "of another shape `second` (is [500], the model has [501])");
+    model_expect_text(run->message[0], "of another shape `second` (is [500], the model has [501])");
     struct model both = {0};
     model_add(&both, "a", shoal_shape_2(30, 40));
     model_add(&both, "b", shoal_shape_1(500));
@@ -471,11 +385,11 @@ static void test_aliases(void **state)
     model_add_kind(&both, "model", SHOAL_F32, false);
     run->model = &both;
     model_load_expect(run, SHOAL_EINVAL);
-    expect_text(run->message[1], "missing `second` (the checkpoint ties it to `b`)");
+    model_expect_text(run->message[1], "missing `second` (the checkpoint ties it to `b`)");
     model_save_expect(run, SHOAL_OK);
     run->model = &fixture->model;
     model_load_expect(run, SHOAL_EINVAL);
-    expect_text(run->message[0], "extra `second` (the model ties it to `b`)");
+    model_expect_text(run->message[0], "extra `second` (the model ties it to `b`)");
 }
 
 static void test_impossible_aliases(void **state)
@@ -486,14 +400,17 @@ static void test_impossible_aliases(void **state)
     fixture->model.alias_count = 1;
     alias[0] = (struct shoali_checkpoint_alias){"c", "b"};
     model_save_expect(run, SHOAL_EINVAL);
-    expect_text(run->message[0], "\"c\" cannot be a second name");
+    model_expect_text(run->message[0], "\"c\" cannot be a second name");
     alias[0] = (struct shoali_checkpoint_alias){"d", "e"};
     model_save_expect(run, SHOAL_EINVAL);
-    expect_text(run->message[1], "\"d\" is tied to \"e\", which is no tensor");
+    model_expect_text(run->message[1], "\"d\" is tied to \"e\", which is no tensor");
+    alias[0] = (struct shoali_checkpoint_alias){"\xff\xfe", "b"};
+    model_save_expect(run, SHOAL_EINVAL);
+    model_expect_text(run->message[0], "of a tied tensor is not UTF-8");
     fixture->model.alias_count = 2;
     alias[0] = alias[1] = (struct shoali_checkpoint_alias){"d", "b"};
     model_save_expect(run, SHOAL_EINVAL);
-    expect_text(run->message[0], "same second name");
+    model_expect_text(run->message[0], "same second name");
 }
 
 static void test_impossible_models(void **state)
@@ -506,20 +423,20 @@ static void test_impossible_models(void **state)
         model.names[i] = model.name_text[i];
     model.names[2] = "a";
     model_save_expect(run, SHOAL_EINVAL);
-    expect_text(run->message[0], "two tensors are named \"a\"");
+    model_expect_text(run->message[0], "two tensors are named \"a\"");
     model.names[2] = "\xff\xfe";
     model_save_expect(run, SHOAL_EINVAL);
-    expect_text(run->message[1], "not UTF-8");
+    model_expect_text(run->message[1], "not UTF-8");
     model.names[2] = "__metadata__";
     model_save_expect(run, SHOAL_EINVAL);
     model.names[2] = "c";
     model.kinds[0].name = "../x";
     model_save_expect(run, SHOAL_EINVAL);
-    expect_text(run->message[0], "letters, digits or underscores");
+    model_expect_text(run->message[0], "letters, digits or underscores");
     model.kinds[0].name = "model";
     run->client_json = "[1]";
     model_save_expect(run, SHOAL_EINVAL);
-    expect_text(run->message[0], "client_json is not the text of a JSON object");
+    model_expect_text(run->message[0], "client_json is not the text of a JSON object");
     run->client_json = "{";
     model_save_expect(run, SHOAL_EINVAL);
     open_expect(fixture->dir, NULL, SHOAL_ENOENT, "there is no checkpoint in ");
@@ -593,7 +510,7 @@ static void odd_save(const char *dir, struct odd_rank ranks[2], shoal_status sta
     for (int32_t r = 0; r < 2; r++) {
         assert_int_equal(ranks[r].status, status);
         if (status < 0)
-            expect_text(ranks[r].message, text);
+            model_expect_text(ranks[r].message, text);
     }
 }
 
@@ -620,21 +537,20 @@ static void test_ranks_disagree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_folder_is_created, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_folder_that_cannot_be_written, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_tags, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_no_checkpoint, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_latest, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_unreadable, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_no_permission, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_later_steps, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_newer_version, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_flipped_bits, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_truncated_and_missing_files, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_other_tensors, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_aliases, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_impossible_aliases, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_impossible_models, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_ranks_disagree, set_up, tear_down)};
+        cmocka_unit_test_setup_teardown(test_folder_is_created, model_set_up, model_tear_down),
+        cmocka_unit_test_setup_teardown(test_folder_that_cannot_be_written, model_set_up,
+                                        model_tear_down),
+        cmocka_unit_test_setup_teardown(test_tags, model_set_up, model_tear_down),
+        cmocka_unit_test_setup_teardown(test_no_checkpoint, model_set_up, model_tear_down),
+        cmocka_unit_test_setup_teardown(test_latest, model_set_up, model_tear_down),
+        cmocka_unit_test_setup_teardown(test_unreadable, model_set_up, model_tear_down),
+        cmocka_unit_test_setup_teardown(test_no_permission, model_set_up, model_tear_down),
+        cmocka_unit_test_setup_teardown(test_later_steps, model_set_up, model_tear_down),
+        cmocka_unit_test_setup_teardown(test_newer_version, model_set_up, model_tear_down),
+        cmocka_unit_test_setup_teardown(test_other_tensors, model_set_up, model_tear_down),
+        cmocka_unit_test_setup_teardown(test_aliases, model_set_up, model_tear_down),
+        cmocka_unit_test_setup_teardown(test_impossible_aliases, model_set_up, model_tear_down),
+        cmocka_unit_test_setup_teardown(test_impossible_models, model_set_up, model_tear_down),
+        cmocka_unit_test_setup_teardown(test_ranks_disagree, model_set_up, model_tear_down)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,13 @@
 #include "checkpoint_model.h"
+#include "base/test_cmocka.h"
 
 #include <ftw.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* ---- the model ---- */
 
@@ -72,6 +69,8 @@ struct holder {
     int64_t begin, count; /* of `data`: from the first range's begin to the last one's end */
     uint8_t *data;
     bool refuses;
+    int64_t expected, read;          /* elements: told in front, and read */
+    uint64_t expected_sum, read_sum; /* of their places */
 };
 
 static uint8_t *place(struct holder *holder, int64_t first, int64_t count)
@@ -91,9 +90,18 @@ static shoal_status read_holder(void *user, int64_t first, int64_t count, void *
     struct holder *holder = user;
     if (holder->refuses)
         return SHOAL_FAIL(SHOAL_ENUMERIC, "the device is on fire");
+    holder->read += count;
+    holder->read_sum += (uint64_t)(2 * first + count) * (uint64_t)count;
     memcpy(out, place(holder, first, count),
            (size_t)count * shoal_dtype_bytes(holder->kind->dtype));
     return SHOAL_OK;
+}
+
+static void expect_holder(void *user, int64_t first, int64_t count)
+{
+    struct holder *holder = user;
+    holder->expected += count;
+    holder->expected_sum += (uint64_t)(2 * first + count) * (uint64_t)count;
 }
 
 static shoal_status write_holder(void *user, int64_t first, int64_t count, const void *in)
@@ -189,6 +197,7 @@ static void act(struct rank *rank, shoal_group *group)
                                                    .count = holder->range[0].count,
                                                    .replicated = holder->kind->replicated,
                                                    .user = holder,
+                                                   .expect = expect_holder,
                                                    .read = read_holder,
                                                    .write = write_holder};
         if (run->pieces > 0 && !holder->kind->replicated) {
@@ -216,6 +225,7 @@ static void act(struct rank *rank, shoal_group *group)
     shoali_fault_arm(run->fault);
     shoal_status status =
         rank->saves ? shoali_checkpoint_save(&args) : shoali_checkpoint_load(&args);
+    run->fired[rank->rank] = shoali_fault_left() < 0;
     shoali_fault_arm(NULL);
     run->status[rank->rank] = status;
     snprintf(run->message[rank->rank], sizeof run->message[0], "%s",
@@ -224,6 +234,9 @@ static void act(struct rank *rank, shoal_group *group)
     for (int32_t k = 0; k < model->kind_count; k++) {
         if (status == SHOAL_OK && !rank->saves)
             rank->passed = rank->passed && holder_right(&holders[k], run);
+        if (status == SHOAL_OK && rank->saves) /* told in front: each element that is read, once */
+            rank->passed = rank->passed && holders[k].expected == holders[k].read &&
+                           holders[k].expected_sum == holders[k].read_sum;
         free(holders[k].data);
     }
 }
@@ -341,4 +354,42 @@ char *model_read_file(const char *dir, const char *name, size_t *bytes)
     snprintf(path, sizeof path, "%s/%s", dir, name);
     assert_int_equal(shoali_read_file(path, &data, bytes), SHOAL_OK);
     return data;
+}
+
+/* ---- the fixture ---- */
+
+int model_set_up(void **state)
+{
+    struct fixture *fixture = calloc(1, sizeof *fixture);
+    struct model *model = &fixture->model;
+    model_folder_make(fixture->dir);
+    model->max_shard_bytes = 4000;
+    model_add(model, "a", shoal_shape_2(30, 40));
+    model_add(model, "b", shoal_shape_1(500));
+    model_add(model, "c", shoal_shape_1(5));
+    model_add_kind(model, "model", SHOAL_F32, false);
+    fixture->run = (struct model_run){.model = model,
+                                      .dir = fixture->dir,
+                                      .tag = "one",
+                                      .ranks = 2,
+                                      .layout = 3,
+                                      .content = 1,
+                                      .step = 1,
+                                      .refusing_rank = -1};
+    *state = fixture;
+    return 0;
+}
+
+int model_tear_down(void **state)
+{
+    struct fixture *fixture = *state;
+    model_folder_remove(fixture->dir);
+    free(fixture);
+    return 0;
+}
+
+void model_expect_text(const char *message, const char *part)
+{
+    if (!strstr(message, part))
+        fail_msg("no \"%s\" in: %s", part, message);
 }

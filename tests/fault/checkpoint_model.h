@@ -49,6 +49,7 @@ struct model_run {
     int32_t refusing_rank; /* whose read or write fails; -1 none */
     /* results */
     shoal_status status[MODEL_RANKS_MAX];
+    bool fired[MODEL_RANKS_MAX]; /* the fault did, on this rank */
     char message[MODEL_RANKS_MAX][2048];
 };
 void model_save(struct model_run *run);
@@ -57,6 +58,19 @@ void model_load(struct model_run *run);
 /* Both assert that all ranks left with this status. */
 void model_save_expect(struct model_run *run, shoal_status status);
 void model_load_expect(struct model_run *run, shoal_status status);
+
+/* A folder, a small model and a run on it, for tests that save and load it again and again. */
+struct fixture {
+    char dir[64];
+    struct model model;
+    struct model_run run;
+};
+/* cmocka's set-up and tear-down of a test: *state is a struct fixture with the tensors a, b and c,
+ * and a run of two ranks that saves the tag "one". */
+int model_set_up(void **state);
+int model_tear_down(void **state);
+/* Asserts that the message has the part. */
+void model_expect_text(const char *message, const char *part);
 
 /* A fresh folder, removed with everything in it by model_folder_remove. */
 void model_folder_make(char path[64]);

@@ -1,14 +1,13 @@
-/* Which checkpoints stay when a newer one is there, and that none is lost that should, or is left in
- * pieces. */
+/* Which checkpoints stay when a newer one is there, and that none is lost that should, or is left
+ * in pieces. */
 #include "checkpoint_model.h"
 
 #include "base/str.h"
+#include "base/test_cmocka.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,39 +15,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-struct fixture {
-    char dir[64];
-    struct model model;
-    struct model_run run;
-};
-
+/* One rank, which saves under the tag that follows from the step. */
 static int set_up(void **state)
 {
-    struct fixture *fixture = calloc(1, sizeof *fixture);
-    struct model *model = &fixture->model;
-    model_folder_make(fixture->dir);
-    model->max_shard_bytes = 4000;
-    model_add(model, "a", shoal_shape_2(30, 40));
-    model_add(model, "b", shoal_shape_1(500));
-    model_add_kind(model, "model", SHOAL_F32, false);
-    fixture->run = (struct model_run){.model = model,
-                                      .dir = fixture->dir,
-                                      .ranks = 1,
-                                      .layout = 4,
-                                      .default_tag = true,
-                                      .refusing_rank = -1};
-    *state = fixture;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct fixture *fixture = *state;
-    model_folder_remove(fixture->dir);
-    free(fixture);
-    return 0;
+    const int made = model_set_up(state);
+    struct model_run *run = &((struct fixture *)*state)->run;
+    *run = (struct model_run){.model = run->model,
+                              .dir = run->dir,
+                              .ranks = 1,
+                              .layout = 4,
+                              .default_tag = true,
+                              .refusing_rank = -1};
+    return made;
 }
 
 static const char *tag_of(int64_t step, char tag[32])
@@ -119,7 +97,8 @@ static void test_last_and_every(void **state)
     expect_entries(run->dir, "latest global_step14");
 }
 
-/* What the user named, what does not verify, what is of a later step: nobody said it is of no use. */
+/* What the user named, what does not verify, what is of a later step: nobody said it is of no
+ * use. */
 static void test_what_is_not_ours_to_remove(void **state)
 {
     struct fixture *fixture = *state;
@@ -142,6 +121,25 @@ static void test_what_is_not_ours_to_remove(void **state)
     expect_entries(run->dir, "latest mine global_step007 global_step2 global_step3 global_step4 "
                              "global_step5 global_step6");
     expect_whole(*run, 3);
+}
+
+/* Steps behind `latest`, of a run that was given up, count neither as newer nor as old ones. */
+static void test_a_run_that_was_given_up(void **state)
+{
+    struct fixture *fixture = *state;
+    struct model_run *run = &fixture->run;
+    for (int64_t step = 1; step <= 6; step++)
+        save(run, step);
+    run->override_existing = true;
+    run->keep = (struct shoali_checkpoint_keep){.last = 2};
+    save(run, 3);
+    expect_entries(run->dir, "latest global_step2 global_step3 global_step4 global_step5 "
+                             "global_step6");
+    expect_whole(*run, 2);
+    save(run, 4);
+    expect_entries(run->dir, "latest global_step3 global_step4 global_step5 global_step6");
+    save(run, 7);
+    expect_entries(run->dir, "latest global_step6 global_step7");
 }
 
 /* A failure to remove is no failure of the save. */
@@ -232,10 +230,19 @@ static void test_prune(void **state)
     const int lock = open(run->dir, O_RDONLY | O_DIRECTORY);
     assert_int_equal(flock(lock, LOCK_EX), 0);
     assert_int_equal(shoali_checkpoint_prune(run->dir, &keep, false, &text), SHOAL_EEXIST);
-    assert_non_null(strstr(shoal_error_message(), "a job is saving there right now"));
+    assert_non_null(strstr(shoal_error_message(), "a job is saving there: try again"));
     close(lock);
     assert_int_equal(shoali_checkpoint_prune(run->dir, &keep, false, &text), SHOAL_OK);
     expect_entries(run->dir, "latest global_step2 global_step4 global_step5");
+    /* in a program without standard input, where the folder is opened as file 0 */
+    const int input = dup(STDIN_FILENO);
+    close(STDIN_FILENO);
+    const shoal_status status = shoali_checkpoint_prune(run->dir, &keep, true, &text);
+    if (input >= 0) {
+        dup2(input, STDIN_FILENO);
+        close(input);
+    }
+    assert_int_equal(status, SHOAL_OK);
     assert_int_equal(shoali_checkpoint_prune("/nowhere", &keep, false, &text), SHOAL_ENOENT);
     shoali_str_fini(&text);
 }
@@ -243,11 +250,12 @@ static void test_prune(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_last_and_every, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_what_is_not_ours_to_remove, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_failing_to_remove, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_kills, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_prune, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_last_and_every, set_up, model_tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_not_ours_to_remove, set_up, model_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_run_that_was_given_up, set_up, model_tear_down),
+        cmocka_unit_test_setup_teardown(test_failing_to_remove, set_up, model_tear_down),
+        cmocka_unit_test_setup_teardown(test_kills, set_up, model_tear_down),
+        cmocka_unit_test_setup_teardown(test_prune, set_up, model_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

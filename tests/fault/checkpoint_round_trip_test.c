@@ -1,16 +1,13 @@
 /* What is saved under one layout is read under any other; the bytes depend on the model alone. */
+#include "base/test_cmocka.h"
 #include "checkpoint_model.h"
 
 #include <dirent.h>
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 /* ---- an independent look at the files ---- */
 

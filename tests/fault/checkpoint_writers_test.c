@@ -1,14 +1,11 @@
-/* Which rank writes which chunk: each one exactly one, all as much as the others, and mostly what it
- * holds itself. */
+/* Which rank writes which chunk: each one exactly one, all as much as the others, and mostly what
+ * it holds itself. */
 #include "checkpoint/checkpoint_internal.h"
 
 #include "base/rng.h"
+#include "base/test_cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 enum { KINDS = 3, FILES = 4, RANKS_MAX = 9, CHUNKS_MAX = 1000 };
 

@@ -2,6 +2,7 @@
  * the stranger tries, then rank 1 comes and both work. Needs root to become two other users. */
 #include "comm_ranks.h"
 
+#include "base/test_cmocka.h"
 #include "comm/bootstrap/protocol.h"
 #include "comm/folder.h"
 
@@ -10,9 +11,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <netinet/in.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -22,8 +21,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { OWNER = 65532, STRANGER = 65534, WATCHDOG_S = 60 };
 static const char job[] = "4711.f.00000001", secret[] = "0123456789abcdef0123456789abcdef";
@@ -149,8 +146,9 @@ static bool is_refused(int result)
 /* The owner's folder: not listed, not searched, not replaced, not added to. */
 static bool finds_no_files(void)
 {
-    char folder[SHOALI_FOLDER_BYTES], path[96], other[] = SHOALI_FOLDER_ROOT "/shoal-test-stranger";
-    snprintf(folder, sizeof(folder), SHOALI_FOLDER_ROOT "/shoal-%d", OWNER);
+    char folder[SHOALI_FOLDER_BYTES], path[96],
+        other[] = SHOALI_FOLDER_MEMORY "/shoal-test-stranger";
+    snprintf(folder, sizeof(folder), SHOALI_FOLDER_MEMORY "/shoal-%d", OWNER);
     WANT(is_refused(open(folder, O_RDONLY)));
     WANT(is_refused(rename(folder, other)) && is_refused(rmdir(folder)));
     WANT(is_refused(chmod(folder, 0777)));
@@ -160,7 +158,7 @@ static bool finds_no_files(void)
     snprintf(path, sizeof(path), "%s/secret", folder);
     WANT(is_refused(open(path, O_RDONLY)) && is_refused(link(path, other)));
     /* Where the notes of a job would be without such a folder: nobody looks there. */
-    snprintf(path, sizeof(path), SHOALI_FOLDER_ROOT "/shoal-%s-ended.1", job);
+    snprintf(path, sizeof(path), SHOALI_FOLDER_MEMORY "/shoal-%s-ended.1", job);
     close(open(path, O_WRONLY | O_CREAT, 0666));
     unlink(path);
     return true;
@@ -290,7 +288,7 @@ static void taken_folder(void **state)
     char folder[SHOALI_FOLDER_BYTES], path[64];
     struct scene scene = {.with_secret = true};
     int keeper;
-    snprintf(folder, sizeof(folder), SHOALI_FOLDER_ROOT "/shoal-%d", OWNER);
+    snprintf(folder, sizeof(folder), SHOALI_FOLDER_MEMORY "/shoal-%d", OWNER);
     snprintf(path, sizeof(path), "%s/secret", folder);
     unlink(path);
     rmdir(folder);
@@ -322,7 +320,7 @@ static int clean_up(void **state)
     static const int users[] = {OWNER, STRANGER};
     char folder[SHOALI_FOLDER_BYTES], path[64];
     for (int i = 0; i < 2; i++) {
-        snprintf(folder, sizeof(folder), SHOALI_FOLDER_ROOT "/shoal-%d", users[i]);
+        snprintf(folder, sizeof(folder), SHOALI_FOLDER_MEMORY "/shoal-%d", users[i]);
         snprintf(path, sizeof(path), "%s/secret", folder);
         unlink(path);
         rmdir(folder);

@@ -1,15 +1,12 @@
-/* Ranks that UCX connects: those that are killed, that never come, and that do not belong together. The
- * others get a sentence, soon. */
+/* Ranks that UCX connects: those that are killed, that never come, and that do not belong together.
+ * The others get a sentence, soon. */
+#include "base/test_cmocka.h"
 #include "comm_ranks.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { COUNT = 300000 };
 #define SOON_NS INT64_C(5000000000)
@@ -31,7 +28,8 @@ static void run(bool (*function)(struct rank_seat *seat), int32_t size, int32_t 
     assert_true(ranks_run(&ranks));
 }
 
-/* The sentence names the dead rank, its process and its host, and every later call says the same. */
+/* The sentence names the dead rank, its process and its host, and every later call says the
+ * same. */
 static bool is_told(struct rank_seat *seat, int64_t start_ns)
 {
     char name[128], host[64] = "";

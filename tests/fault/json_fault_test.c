@@ -1,12 +1,12 @@
 /* All that reads or writes JSON, when jansson gets no memory: each subject is done once with the
  * 1st, 2nd, ... allocation failing, alone and with all later ones, and must give an error or what
  * it gives undisturbed. Our own allocations fail in base.json_test and the tests of each folder. */
-#include "../../tools/pretrain.h"
 #include "base/test_folder.h"
 #include "checkpoint/checkpoint_internal.h"
 #include "engine/engine.h"
 #include "engine/test_gpt.h"
 #include "monitor/hashes.h"
+#include "pretrain/pretrain.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -86,12 +86,14 @@ static shoal_status manifest(struct shoali_str *out)
     struct shoali_checkpoint_plan plan = {0}, read = {0};
     struct shoali_checkpoint_info info = {0};
     const char *found[2];
-    char *text = NULL;
+    char dir[sizeof folder + 8], *text = NULL;
     json_t *root = NULL;
     shoali_arena_init(&arena);
     SHOAL_TRY(status, shoali_checkpoint_plan_make(&args, &kind, &arena, &plan), done);
     SHOAL_TRY(status, shoali_manifest_format(&args, &plan, &text), done);
-    SHOAL_TRY(status, shoali_manifest_parse("m", text, strlen(text), &root), done);
+    put_in_folder("/m/t/manifest.json", text);
+    snprintf(dir, sizeof dir, "%s/m", folder);
+    SHOAL_TRY(status, shoali_manifest_read(dir, "t", &root), done);
     SHOAL_TRY(status, shoali_manifest_match(root, &args, found), done);
     SHOAL_TRY(status, shoali_manifest_plan(root, &kind, &arena, &read), done);
     SHOAL_TRY(status, shoali_manifest_info(root, &info), done);
@@ -108,7 +110,8 @@ done:
 static shoal_status safetensors(struct shoali_str *out)
 {
     static const char text[] =
-        "{\"__metadata__\":{\"format\":\"pt\"},\"a long name of a tensor, of more than 32 "
+        "\274\0\0\0\0\0\0\0{\"__metadata__\":{\"format\":\"pt\"},\"a long name of a tensor, of "
+        "more than 32 "
         "bytes\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},\"b\":{\"dtype\":"
         "\"BF16\",\"shape\":[],\"data_offsets\":[24,26]}}";
     shoal_status status;
@@ -116,12 +119,18 @@ static shoal_status safetensors(struct shoali_str *out)
     struct shoali_safetensors_entry *entry = NULL;
     int32_t count = 0;
     shoali_arena_init(&arena);
-    SHOAL_TRY(status, shoali_safetensors_read(text, sizeof text - 1, 26, &arena, &entry, &count),
+    struct shoali_checkpoint_file head = {.name = "s", .path = "s", .bytes = sizeof text - 1 + 26};
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, sizeof text - 1, file), sizeof text - 1);
+    assert_int_equal(fflush(file), 0);
+    SHOAL_TRY(status, shoali_checkpoint_read_head(&head, fileno(file), &arena, &entry, &count),
               done);
     for (int32_t i = 0; i < count; i++)
         shoali_str_append(out, "%s %d %lld;", entry[i].name, (int)entry[i].dtype,
                           (long long)entry[i].end);
 done:
+    fclose(file);
     shoali_arena_fini(&arena);
     return status;
 }

@@ -1,7 +1,7 @@
 /* ds_config.json: text -> keys, values, lines, and what the keys together allow. */
 #include "fuzz.h"
 
-#include "engine/config.h"
+#include "engine/config/config.h"
 
 #include <string.h>
 

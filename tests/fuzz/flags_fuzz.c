@@ -3,9 +3,9 @@
  * configuration that --deepspeed_config names, and flags and configuration are put together. */
 #include "fuzz.h"
 
-#include "../../tools/pretrain.h"
-#include "launcher/cluster.h"
-#include "launcher/launcher.h"
+#include "launcher/cluster/cluster.h"
+#include "launcher/command/command.h"
+#include "pretrain/pretrain.h"
 
 #include <string.h>
 
@@ -29,7 +29,7 @@ static void read_run(int argc, char **argv)
         FUZZ_CHECK(rest.count <= argc);
         if (shoali_launch_resolve(&options, &args) == SHOAL_OK)
             FUZZ_CHECK(args.ranks >= 0);
-        if (args.core_list && shoali_cores_parse(args.core_list, &arena, &list) == SHOAL_OK)
+        if (args.core_list && shoali_cores_select(args.core_list, &arena, &list) == SHOAL_OK)
             for (int32_t i = 1; i < list.count; i++)
                 FUZZ_CHECK(list.value[i] > list.value[i - 1]);
         if (shoali_hosts_read(NULL, &arena, &hosts) == SHOAL_OK &&
@@ -42,13 +42,15 @@ static void read_run(int argc, char **argv)
 
 static void read_pretrain(int argc, char **argv)
 {
-    static const struct pretrain_command command = {
+    struct pretrain_command command = {
         .name = "shoal pretrain gpt", .usage = "", .model = "gpt", .trains = true};
     struct pretrain_options options = {0};
     const char *path = NULL;
     char *text = NULL;
     struct shoali_json *document = NULL;
+    pretrain_choose_model(&command, argc, argv);
     if (pretrain_options_init(&options, &command, argc, argv) == SHOAL_OK &&
+        pretrain_take_length(&options, 1) == SHOAL_OK &&
         pretrain_config(&options, &path, &text) == SHOAL_OK && text) {
         FUZZ_CHECK(shoali_json_parse(text, strlen(text), "merged", &document) == SHOAL_OK);
         shoali_json_close(document);

@@ -1,8 +1,8 @@
-/* Any bytes as a compressed file, read in pieces whose size the first byte says, and written and read
- * again: what is read does not depend on the pieces, and what is refused names the file. */
+/* Any bytes as a compressed file, read in pieces whose size the first byte says, and written and
+ * read again: what is read does not depend on the pieces, and what is refused names the file. */
 #include "fuzz.h"
 
-#include "data/gzip.h"
+#include "text_data/gzip.h"
 
 #include <stdlib.h>
 #include <string.h>

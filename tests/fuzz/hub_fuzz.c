@@ -1,6 +1,6 @@
-/* Files of a folder of the Hub. The first byte says which: config.json, of which a configuration that
- * is understood says the same when it is written and read again; or model.safetensors.index.json,
- * beside one file of weights. */
+/* Files of a folder of the Hub. The first byte says which: config.json, of which a configuration
+ * that is understood says the same when it is written and read again; or
+ * model.safetensors.index.json, beside one file of weights. */
 #include "fuzz.h"
 
 #include "checkpoint/weight_folder.h"

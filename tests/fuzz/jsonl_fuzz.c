@@ -3,7 +3,7 @@
 #include "fuzz.h"
 
 #include "base/json.h"
-#include "data/jsonl.h"
+#include "text_data/jsonl.h"
 
 #include <jansson.h>
 #include <string.h>

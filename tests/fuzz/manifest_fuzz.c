@@ -6,6 +6,29 @@
 
 #include <jansson.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[32] = "/tmp/shoal-fuzz-XXXXXX", tag[40], name[64];
+
+static void clean(void)
+{
+    (void)unlink(name);
+    (void)rmdir(tag);
+    (void)rmdir(folder);
+}
+
+/* With t/manifest.json, a link to the file without a name. */
+static void make_folder(const char *file)
+{
+    if (*name)
+        return;
+    FUZZ_CHECK(mkdtemp(folder) && atexit(clean) == 0);
+    snprintf(tag, sizeof tag, "%s/t", folder);
+    FUZZ_CHECK(mkdir(tag, 0700) == 0);
+    snprintf(name, sizeof name, "%s/manifest.json", tag);
+    FUZZ_CHECK(symlink(file, name) == 0);
+}
 
 static void ask(const json_t *manifest)
 {
@@ -46,8 +69,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (data[0] & 1)
         shoali_str_append(&text, ",\"hash\":\"%016llx\"}\n",
                           (unsigned long long)shoali_hash64(text.text, text.length));
-    if (shoali_manifest_parse("manifest.json", shoali_str_get(&text), text.length, &manifest) ==
-        SHOAL_OK)
+    make_folder(fuzz_file((const uint8_t *)shoali_str_get(&text), text.length));
+    if (shoali_manifest_read(folder, "t", &manifest) == SHOAL_OK)
         ask(manifest);
     else
         FUZZ_CHECK(!manifest);

@@ -1,9 +1,9 @@
-/* Any bytes as a text of sentences (the reader of records takes UTF-8 alone; more is asked for here):
- * with the space between them they are the text, without it they are in it, in order, and what is
- * left out is space. */
+/* Any bytes as a text of sentences (the reader of records takes UTF-8 alone; more is asked for
+ * here): with the space between them they are the text, without it they are in it, in order, and
+ * what is left out is space. */
 #include "fuzz.h"
 
-#include "data/preprocess/preprocess.h"
+#include "preprocess/preprocess.h"
 
 #include <string.h>
 

@@ -95,13 +95,12 @@ static void send_records(struct peer *peer, const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const unsigned char nonce[SHOALI_NONCE_BYTES] = {1, 2, 3};
-    struct shoali_credentials credentials;
+    const struct shoali_credentials credentials = {.key = "a secret of the harness", .job = "job"};
     struct shoali_table table;
     struct shoali_line line;
     if (size < 1)
         return 0;
     struct peer peer = {.member = data[0] & MEMBER_BIT, .open = true};
-    shoali_credentials_make("a secret of the harness", 23, "job", &credentials);
     shoali_table_init(&table);
     FUZZ_CHECK(shoali_conversation_init(&peer.server, &credentials, &table, nonce) == SHOAL_OK);
     meet(&peer, &credentials);

@@ -1,6 +1,6 @@
-/* Any bytes as the file of a tokenizer: tokenizer.json, a SentencePiece model, tiktoken ranks, and, behind a first '#',
- * merges.txt. What is read encodes and decodes texts of any kind without harm, twice with the same ids, and is made again
- * from its own JSON. */
+/* Any bytes as the file of a tokenizer: tokenizer.json, a SentencePiece model, tiktoken ranks, and,
+ * behind a first '#', merges.txt. What is read encodes and decodes texts of any kind without harm,
+ * twice with the same ids, and is made again from its own JSON. */
 #include "fuzz.h"
 
 #include "tokenizer/formats.h"

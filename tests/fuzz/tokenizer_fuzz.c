@@ -2,7 +2,7 @@
  * same bytes, and a tokenizer made from its own JSON is the same one. */
 #include "fuzz.h"
 
-#include "data/data.h"
+#include "tokenizer/tokenizer.h"
 
 #include <string.h>
 

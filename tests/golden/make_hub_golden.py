@@ -22,8 +22,25 @@ def bare(tensors):
     return tensors
 
 
+def internlm2(tensors):
+    """The same weights as InternLM2 stores them, which transformers does not have: of each query group q, k and v."""
+    names = {"model.embed_tokens": "model.tok_embeddings", "input_layernorm": "attention_norm", "post_attention_layernorm": "ffn_norm",
+             "self_attn.o_proj": "attention.wo", "mlp.gate_proj": "feed_forward.w1", "mlp.up_proj": "feed_forward.w3",
+             "mlp.down_proj": "feed_forward.w2", "lm_head": "output"}
+    result = {}
+    for name, value in tensors.items():
+        if "q_proj" in name:
+            parts = [tensors[name.replace("q_proj", p)].reshape(2, -1, value.shape[1]) for p in ("q_proj", "k_proj", "v_proj")]
+            result[name.replace("self_attn.q_proj", "attention.wqkv")] = torch.cat(parts, 1).reshape(-1, value.shape[1]).contiguous()
+        elif "k_proj" not in name and "v_proj" not in name:
+            for old, new in names.items():
+                name = name.replace(old, new)
+            result[name] = value
+    return result
+
+
 same = dict
-# name: (model, dtype of the file, number of files, change of names, torch_dtype or old keys in config.json)
+# name: (model, dtype of the file, number of files, change of names, changed keys of config.json; None: without the key)
 MODELS = {
     "gpt2": (lambda: T.GPT2LMHeadModel(T.GPT2Config(**gpt2)), torch.float16, 1, bare, {}),
     "gpt2_untied": (lambda: T.GPT2LMHeadModel(T.GPT2Config(**{**gpt2, "n_inner": 37, "activation_function": "gelu",
@@ -35,6 +52,10 @@ MODELS = {
                                                                "sliding_window": 7})), torch.bfloat16, 1, same, {}),
     "qwen2": (lambda: T.Qwen2ForCausalLM(T.Qwen2Config(**{**llama, "tie_word_embeddings": True, "num_hidden_layers": 1})), torch.bfloat16, 1, same, {}),
     "qwen3": (lambda: T.Qwen3ForCausalLM(T.Qwen3Config(**llama, head_dim=8)), torch.bfloat16, 1, same, {}),
+    "internlm2": (lambda: T.LlamaForCausalLM(T.LlamaConfig(**{**llama, "num_attention_heads": 6, "num_key_value_heads": 2,
+                                                             "hidden_size": 48})), torch.bfloat16, 1, internlm2,
+                  {"model_type": "internlm2", "architectures": ["InternLM2ForCausalLM"], "bias": False, "attn_implementation": "eager",
+                   "attention_bias": None, "mlp_bias": None, "head_dim": None}),
     "gemma": (lambda: T.GemmaForCausalLM(T.GemmaConfig(**llama, head_dim=8)), torch.bfloat16, 1, same, {}),
 }
 
@@ -78,6 +99,12 @@ def write(name):
     folder = os.path.join(root, name)
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
+    if extra:
+        path = os.path.join(folder, "config.json")
+        with open(path) as file:
+            config = {**json.load(file), **extra}
+        with open(path, "w") as file:
+            json.dump({key: value for key, value in config.items() if value is not None}, file, indent=2)
     tensors = safetensors.torch.load_file(os.path.join(folder, "model.safetensors"))
     os.remove(os.path.join(folder, "model.safetensors"))
     tensors = change({key: value.to(dtype) for key, value in tensors.items()})

@@ -160,7 +160,7 @@ def lines():
     for seed, count in [(0, 1), (0, 10), (1, 1000), (7, 4097)]:
         yield "permute %d %d : %s" % (seed, count, permute(seed, count))
     for text in ("969,30,1", "99,1,0", "1", "0.5,0.25,.25", "8/1/1", "90,10", "0,1,0"):
-        for count in (0, 1, 2, 3, 5, 10, 1000, 12345, 2147483647):
+        for count in (1, 2, 3, 5, 10, 1000, 12345, 1000003):
             yield "split %s %d : %s" % (text, count, split(text, count))
     for kind, width, rows, columns in [("i", 4, 0, 1), ("u", 4, 9, 1), ("i", 8, 12345678, 1),
                                        ("i", 4, 10, 2), ("i", 2, 2**40, 1), ("u", 4, 10, 3)]:

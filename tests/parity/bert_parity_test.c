@@ -1,6 +1,7 @@
 /* BERT against PyTorch: gradients of the first step, then a few of AdamW, for norms behind and
- * before, two texts and one, padded samples. The numbers come from tests/golden/make_bert_golden.py,
- * which computed in fp64; weights and batches are the formulas repeated here.
+ * before, two texts and one, padded samples. The numbers come from
+ * tests/golden/make_bert_golden.py, which computed in fp64; weights and batches are the formulas
+ * repeated here.
  *
  * Tolerances. u = 2^-24. A gradient is made of sums of at most 64 products (rows of the batch, or
  * channels), one after the other through 2 layers of 8 such stages and a head of 3: rounding errors
@@ -9,18 +10,14 @@
  * softmax: what is left of it is measured by that of the query's. The loss moves by gradient times
  * error of the weights: a tenth of it suffices. */
 #include "base/base.h"
+#include "base/test_cmocka.h"
 #include "shoal/engine.h"
 #include "shoal/transformer.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum {
     LAYERS = 2,
@@ -81,12 +78,6 @@ static shoal_status next_batch(void *user, int64_t step, int64_t micro, shoal_ba
 }
 
 /* ---- the model ------------------------------------------------------------------------------- */
-
-static void ok(shoal_status status)
-{
-    if (status < 0)
-        fail_msg("%s: %s", shoal_status_name(status), shoal_error_trace());
-}
 
 static const char engine_config[] =
     "{\"train_batch_size\":4,\"steps_per_print\":1000000,\"gradient_clipping\":0,"

@@ -42,11 +42,18 @@ llama = dict(vocab_size=97, hidden_size=40, intermediate_size=72, num_hidden_lay
 three = {**llama, "num_attention_heads": 3, "num_key_value_heads": 3, "hidden_size": 42}
 scaled = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 64}
+falcon = dict(vocab_size=97, hidden_size=48, num_hidden_layers=2, num_attention_heads=6, max_position_embeddings=256, bos_token_id=1,
+              eos_token_id=2, pad_token_id=0)
+neox = dict(vocab_size=97, hidden_size=48, num_hidden_layers=2, num_attention_heads=3, intermediate_size=72, max_position_embeddings=256,
+            bos_token_id=1, eos_token_id=2, pad_token_id=0)
+opt = dict(vocab_size=97, hidden_size=42, word_embed_proj_dim=42, num_hidden_layers=2, num_attention_heads=3, ffn_dim=72,
+           max_position_embeddings=256, bos_token_id=1, eos_token_id=2, pad_token_id=0)
 MODELS = {
     "gpt2": lambda: T.GPT2LMHeadModel(T.GPT2Config(**gpt2)),
     "gpt2_odd": lambda: T.GPT2LMHeadModel(T.GPT2Config(**{**gpt2, "n_embd": 39, "n_inner": 101, "activation_function": "gelu"})),
     "gpt2_untied": lambda: T.GPT2LMHeadModel(T.GPT2Config(**{**gpt2, "n_head": 1, "n_layer": 1, "tie_word_embeddings": False,
                                                           "layer_norm_epsilon": 1e-3})),
+    "gpt2_relu": lambda: T.GPT2LMHeadModel(T.GPT2Config(**gpt2, activation_function="relu", scale_attn_by_inverse_layer_idx=True)),
     "llama2": lambda: T.LlamaForCausalLM(T.LlamaConfig(**three)),
     "llama3": lambda: T.LlamaForCausalLM(T.LlamaConfig(**llama, rope_parameters=scaled, tie_word_embeddings=True)),
     "llama_linear": lambda: T.LlamaForCausalLM(T.LlamaConfig(**llama, rope_parameters={"rope_type": "linear", "factor": 3.0,
@@ -65,6 +72,48 @@ MODELS = {
     "qwen3": lambda: T.Qwen3ForCausalLM(T.Qwen3Config(**llama, head_dim=16, tie_word_embeddings=True)),
     "qwen3_biased": lambda: T.Qwen3ForCausalLM(T.Qwen3Config(**three, head_dim=8, attention_bias=True)),
     "gemma": lambda: T.GemmaForCausalLM(T.GemmaConfig(**llama, head_dim=16)),
+    "nemotron": lambda: T.NemotronForCausalLM(T.NemotronConfig(**llama, head_dim=16)),
+    "nemotron_biased": lambda: T.NemotronForCausalLM(T.NemotronConfig(**three, head_dim=8, attention_bias=True, mlp_bias=True,
+                                                                     hidden_act="gelu")),
+    "phi": lambda: T.PhiForCausalLM(T.PhiConfig(**{**three, "hidden_size": 48})),
+    "phi_grouped": lambda: T.PhiForCausalLM(T.PhiConfig(**{**llama, "hidden_size": 80})),
+    "phi3": lambda: T.Phi3ForCausalLM(T.Phi3Config(**llama, sliding_window=16)),
+    "phi3_part": lambda: T.Phi3ForCausalLM(T.Phi3Config(**{**three, "hidden_size": 48}, tie_word_embeddings=True,
+                                                       rope_parameters={"rope_type": "default", "rope_theta": 1e4,
+                                                                        "partial_rotary_factor": 0.75})),
+    "olmo": lambda: T.OlmoForCausalLM(T.OlmoConfig(**llama)),
+    "olmo_tied": lambda: T.OlmoForCausalLM(T.OlmoConfig(**three, tie_word_embeddings=True, attention_bias=True)),
+    "olmo2": lambda: T.Olmo2ForCausalLM(T.Olmo2Config(**llama)),
+    "olmo2_all_heads": lambda: T.Olmo2ForCausalLM(T.Olmo2Config(**three)),
+    "granite": lambda: T.GraniteForCausalLM(T.GraniteConfig(**llama, embedding_multiplier=6.0, attention_multiplier=0.2,
+                                                           residual_multiplier=0.22, logits_scaling=3.0, tie_word_embeddings=True)),
+    "granite_biased": lambda: T.GraniteForCausalLM(T.GraniteConfig(**three, attention_bias=True, mlp_bias=True)),
+    "stablelm": lambda: T.StableLmForCausalLM(T.StableLmConfig(**{**llama, "hidden_size": 80})),
+    "stablelm_parallel": lambda: T.StableLmForCausalLM(T.StableLmConfig(**{**three, "hidden_size": 48}, use_qkv_bias=True,
+                                                                       use_parallel_residual=True)),
+    "smollm3": lambda: T.SmolLM3ForCausalLM(T.SmolLM3Config(**{**llama, "num_hidden_layers": 4})),
+    "smollm3_list": lambda: T.SmolLM3ForCausalLM(T.SmolLM3Config(**three, no_rope_layers=[1, 0], attention_bias=True, mlp_bias=True)),
+    "cohere": lambda: T.CohereForCausalLM(T.CohereConfig(**llama)),
+    "cohere_untied": lambda: T.CohereForCausalLM(T.CohereConfig(**three, logit_scale=0.3, attention_bias=True, tie_word_embeddings=False)),
+    "falcon": lambda: T.FalconForCausalLM(T.FalconConfig(**falcon)),
+    "falcon_new": lambda: T.FalconForCausalLM(T.FalconConfig(**falcon, new_decoder_architecture=True, num_kv_heads=2)),
+    "falcon_one_norm": lambda: T.FalconForCausalLM(T.FalconConfig(**falcon, new_decoder_architecture=True, num_kv_heads=2,
+                                                                 num_ln_in_parallel_attn=1, bias=True)),
+    "falcon_serial": lambda: T.FalconForCausalLM(T.FalconConfig(**falcon, multi_query=False, parallel_attn=False, bias=True)),
+    "gpt_neox": lambda: T.GPTNeoXForCausalLM(T.GPTNeoXConfig(**neox)),
+    "gpt_neox_serial": lambda: T.GPTNeoXForCausalLM(T.GPTNeoXConfig(**neox, use_parallel_residual=False, rotary_pct=0.5,
+                                                                   attention_bias=False, tie_word_embeddings=True)),
+    "gptj": lambda: T.GPTJForCausalLM(T.GPTJConfig(**{**gpt2, "n_head": 2}, rotary_dim=4)),
+    "opt": lambda: T.OPTForCausalLM(T.OPTConfig(**opt)),
+    "opt_untied": lambda: T.OPTForCausalLM(T.OPTConfig(**opt, tie_word_embeddings=False, enable_bias=False, activation_function="gelu")),
+    "starcoder2": lambda: T.Starcoder2ForCausalLM(T.Starcoder2Config(**llama)),
+    "starcoder2_window": lambda: T.Starcoder2ForCausalLM(T.Starcoder2Config(**three, sliding_window=8, use_bias=False)),
+    "gpt_bigcode": lambda: T.GPTBigCodeForCausalLM(T.GPTBigCodeConfig(**gpt2)),
+    "gpt_bigcode_heads": lambda: T.GPTBigCodeForCausalLM(T.GPTBigCodeConfig(**gpt2, multi_query=False, n_inner=37)),
+    "arcee": lambda: T.ArceeForCausalLM(T.ArceeConfig(**llama, head_dim=8, mlp_bias=True)),
+    "helium": lambda: T.HeliumForCausalLM(T.HeliumConfig(**llama, head_dim=8)),
+    "ernie4_5": lambda: T.Ernie4_5ForCausalLM(T.Ernie4_5Config(**llama, head_dim=8)),
+    "ernie4_5_biased": lambda: T.Ernie4_5ForCausalLM(T.Ernie4_5Config(**three, head_dim=14, use_bias=True)),
     "gpt2_wide": lambda: T.GPT2LMHeadModel(T.GPT2Config(**{**gpt2, "vocab_size": 1031, "n_embd": 320, "n_head": 5, "n_layer": 3})),
 }
 
@@ -185,7 +234,7 @@ def compare(name):
     close(name, shoal_logits(folder, tokens), logits_of(model, tokens), 1e-4)
     want, ahead = greedy_of(model, tokens[:7], 200)
     got = run("generate", "--load", folder, "--prompt-tokens", words(tokens[:7]), "--num-tokens", 200, "--top-k", 1, "--print-tokens",
-              "--threads", 1)
+              "--threads", 1, "--ignore-eos")
     same_text(name, [int(x) for x in got.split(",")], want, ahead, 7)
     variants(name, folder, model, tokens)
     low = make_low(model)

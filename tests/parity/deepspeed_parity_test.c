@@ -2,26 +2,24 @@
  * optimizer, and the five steps that DeepSpeed did after saving.
  *
  * Tolerances. Sums of states are of at most 256 numbers, added in fp64 in some order. Losses are
- * computed in fp32 by both, from sums of at most 64 products, through 5 updates of AdamW with lr 0.02
- * or less: 1e-5 is a hundred times the spacing of fp32 numbers near 3. DeepSpeed's own stages differ by
- * 1.2e-7. What was trained in bf16 goes on in fp32 here, so its losses agree as far as bf16 weights do:
- * rounding changes each by 2^-9 relative, in all directions, and the loss by less than twice that. */
+ * computed in fp32 by both, from sums of at most 64 products, through 5 updates of AdamW with lr
+ * 0.02 or less: 1e-5 is a hundred times the spacing of fp32 numbers near 3. DeepSpeed's own stages
+ * differ by
+ * 1.2e-7. What was trained in bf16 goes on in fp32 here, so its losses agree as far as bf16 weights
+ * do: rounding changes each by 2^-9 relative, in all directions, and the loss by less than twice
+ * that. */
 #include "base/base.h"
+#include "base/test_cmocka.h"
 #include "shoal/engine.h"
 #include "shoal/transformer.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { LAYERS = 1, HIDDEN = 8, HEADS = 2, T = 8, VOCAB = 31, BATCH = 8, STEPS = 3, MORE = 5 };
 enum { PARAM_MAX = 4 * HIDDEN * HIDDEN };
@@ -59,12 +57,6 @@ static shoal_status next_batch(void *user, int64_t step, int64_t micro, shoal_ba
 }
 
 /* ---- the engine ---- */
-
-static void ok(shoal_status status)
-{
-    if (status < 0)
-        fail_msg("%s: %s", shoal_status_name(status), shoal_error_trace());
-}
 
 static const char config[] =
     "{\"train_batch_size\":8,\"steps_per_print\":1000000,\"gradient_clipping\":1.0,"
@@ -282,13 +274,16 @@ static void test_without_memory(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char path[256], spec[32];
         int64_t step = 0;
-        shoal_status status = SHOAL_ENOMEM;
-        for (int n = 0; status < 0; n += 1 + n / 50) {
+        bool fired = true;
+        for (int n = 0; fired; n += 1 + n / 50) {
             snprintf(spec, sizeof spec, "alloc:%d", n);
             assert_true(shoali_fault_arm(spec));
-            status = shoal_checkpoint_peek(path_of(cases[i], path), NULL, NULL, &step);
+            const shoal_status status =
+                shoal_checkpoint_peek(path_of(cases[i], path), NULL, NULL, &step);
+            fired = shoali_fault_left() < 0;
             assert_true(shoali_fault_arm(NULL));
-            assert_true(status == SHOAL_OK || status == SHOAL_ENOMEM || status == SHOAL_EINVAL);
+            if (fired ? status != SHOAL_ENOMEM && status != SHOAL_EINVAL : status != SHOAL_OK)
+                fail_msg("%s, %s: status %d", path, spec, (int)status);
             assert_true(n < 100000);
         }
         assert_int_equal(step, STEPS);
@@ -301,7 +296,7 @@ static void test_mistakes(void **state)
     struct run run;
     run_init(&run, HIDDEN, config);
     shell("cd %s && cp -r fp32_2 missing && rm missing/global_step3/zero_pp_rank_1_*", work);
-    refuse(&run, "missing", "it is one of 2 such files, and 1 are there");
+    refuse(&run, "missing", "it is one of 2 files, but 1 exist");
     shell("cd %s && cp -r fp32_2 cut && truncate -s 5000 cut/global_step3/zero_pp_rank_1_*", work);
     refuse(&run, "cut", "zero_pp_rank_1_mp_rank_00_optim_states.pt: the archive has no directory");
     shell("cd %s && cp -r fp32_3 swapped && cp fp32_2/global_step3/zero_pp_rank_1_*optim* "
@@ -322,7 +317,7 @@ static void test_mistakes(void **state)
     run_init(&run, HIDDEN,
              "{\"train_batch_size\":8,\"optimizer\":{\"type\":\"SGD\",\"params\":{\"lr\":1e-3,"
              "\"momentum\":0.9}}}");
-    refuse(&run, "fp32_2", "it has no `momentum_buffer`");
+    refuse(&run, "fp32_2", "another optimizer, `sgd`");
     run_fini(&run);
 }
 

@@ -8,18 +8,14 @@
  * sqrt(12 * 128) u = 2.3e-6 of the largest element when signs are random, 1e-5 leaves a factor
  * of 4. The loss moves by gradient times error of the weights: a tenth of it suffices. */
 #include "base/base.h"
+#include "base/test_cmocka.h"
 #include "shoal/engine.h"
 #include "shoal/transformer.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { LAYERS = 2, HIDDEN = 32, HEADS = 4, T = 16, VOCAB = 61, BATCH = 8, STEPS = 20 };
 enum { PARAM_MAX = 4 * HIDDEN * HIDDEN };
@@ -67,12 +63,6 @@ static shoal_status next_batch(void *user, int64_t step, int64_t micro, shoal_ba
 }
 
 /* ---- the model ------------------------------------------------------------------------------- */
-
-static void ok(shoal_status status)
-{
-    if (status < 0)
-        fail_msg("%s: %s", shoal_status_name(status), shoal_error_trace());
-}
 
 static const char config[] =
     "{\"train_batch_size\":8,\"steps_per_print\":1000000,\"gradient_clipping\":1.0,"

@@ -1,22 +1,14 @@
 /* Megatron's order of samples and its files, against what tests/golden/make_indexed_golden.py
  * computed with NumPy: maps, blends, permutations, splits, headers of NumPy files; a pair of files
  * is read, and written again byte for byte. */
+#include "base/test_cmocka.h"
 #include "base/test_folder.h"
 #include "data/indexed/indexed.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include <unistd.h>
 
 #define LINE_BYTES 65536
-
-static void ok(shoal_status status)
-{
-    if (status < 0)
-        fail_msg("%s", shoal_error_message());
-}
 
 static uint32_t crc32_more(uint32_t crc, const void *data, size_t bytes)
 {
@@ -169,19 +161,46 @@ static void check_permute(char *at, const char *line)
     expect(&at, crc32_more(0, order, (size_t)count * sizeof *order), line);
 }
 
+/* Of sequences of one token. */
+static void write_sequences(const char *prefix, int64_t count)
+{
+    shoal_index_writer *writer = NULL;
+    const int32_t token = 7;
+    ok(shoal_index_writer_create(prefix, 100, &writer));
+    for (int64_t q = 0; q < count; q++)
+        ok(shoal_index_writer_add(writer, &token, 1));
+    ok(shoal_index_writer_end_document(writer));
+    ok(shoal_index_writer_finish(writer));
+    shoal_index_writer_destroy(writer);
+}
+
 static void check_split(char *at, const char *line)
 {
-    double cut[SHOAL_SPLIT_COUNT + 1];
-    char text[64];
+    struct shoali_indexed_data *data = NULL;
+    char text[64], prefix[128], path[160];
+    const char *const paths[] = {prefix};
     at += strspn(at, " ");
     const size_t length = strcspn(at, " ");
     snprintf(text, sizeof text, "%.*s", (int)length, at);
     at += length;
-    ok(shoali_split_fractions(text, cut));
-    const double count = (double)next_int(&at);
+    const int64_t count = next_int(&at);
     skip_colon(&at);
-    for (int p = 0; p <= SHOAL_SPLIT_COUNT; p++)
-        expect(&at, (int64_t)rint(cut[p] * count), line);
+    snprintf(prefix, sizeof prefix, "%s/of_%lld", folder, (long long)count);
+    snprintf(path, sizeof path, "%s.idx", prefix);
+    if (access(path, F_OK) != 0)
+        write_sequences(prefix, count);
+    ok(shoali_indexed_data_open(
+        &(shoal_dataset_args){.paths = paths, .path_count = 1, .split = text, .vocab_size = 100},
+        &data));
+    int64_t last = 0;
+    expect(&at, last, line);
+    for (int p = 0; p < SHOAL_SPLIT_COUNT; p++) {
+        const struct shoali_part *part = data->split[p].part;
+        assert_true(!part || part->first == last);
+        last = part ? part->end : last;
+        expect(&at, last, line);
+    }
+    shoali_indexed_data_close(data);
 }
 
 /* The header alone: a file of the promised rows would be large. */

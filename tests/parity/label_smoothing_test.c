@@ -55,7 +55,8 @@ static shoal_tensor *loss_of(struct shoal_tape *tape, const struct golden *golde
     return shoal_cross_entropy_smoothed(tape, logits, targets, golden->smoothing);
 }
 
-/* Sums of up to 2500 terms of some 10 at most, in another order than PyTorch's: 2500 x 10 x 2^-53. */
+/* Sums of up to 2500 terms of some 10 at most, in another order than PyTorch's: 2500 x 10 x
+ * 2^-53. */
 static void check(const struct golden *golden, bool tiled)
 {
     static struct rig rig;

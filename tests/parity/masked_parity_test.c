@@ -1,22 +1,14 @@
 /* Maps and samples of masked tokens, against what tests/golden/make_masked_golden.py computed with
  * NumPy's generator: all the way from data files to what a loader fills. */
+#include "base/test_cmocka.h"
 #include "base/test_folder.h"
 #include "data/indexed/indexed.h"
+#include "shoal/tokenizer.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 enum { LINE_BYTES = 4096, VOCAB = 200, CORPORA = 9, SEQUENCE = 512 };
-
-static void ok(shoal_status status)
-{
-    if (status < 0)
-        fail_msg("%s", shoal_error_message());
-}
 
 static uint32_t crc32(const void *data, size_t bytes)
 {

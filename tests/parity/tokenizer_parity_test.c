@@ -1,28 +1,22 @@
-/* Tokenizers against what other packages made of the same texts (tests/golden/make_tokenizer_golden.py). */
+/* Tokenizers against what other packages made of the same texts
+ * (tests/golden/make_tokenizer_golden.py). */
 #include "base/base.h"
+#include "base/test_cmocka.h"
+#include "base/test_folder.h"
 #include "shoal/tokenizer.h"
+#include "tokenizer/spec.h"
 
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
-
-static void ok(shoal_status status)
-{
-    if (status < 0)
-        fail_msg("%s", shoal_error_message());
-}
 
 static json_t *read_golden(const char *name)
 {
     char path[512], *data = NULL;
     size_t bytes;
     json_t *root = NULL;
-    snprintf(path, sizeof path, "%s/%s", GOLDEN, name);
+    snprintf(path, sizeof path, "%s/%s", GOLDEN_FOLDER, name);
     ok(shoali_read_file(path, &data, &bytes));
     ok(shoali_json_read(data, bytes, &root, NULL));
     free(data);
@@ -178,7 +172,7 @@ static void test_files(void **state)
     {
         char path[512];
         shoal_tokenizer *tokenizer = NULL, *again = NULL;
-        snprintf(path, sizeof path, "%s/%s", GOLDEN, name);
+        snprintf(path, sizeof path, "%s/%s", GOLDEN_FOLDER, name);
         ok(shoal_tokenizer_open(path, &tokenizer));
         ok(shoal_tokenizer_from_json(shoal_tokenizer_json(tokenizer),
                                      strlen(shoal_tokenizer_json(tokenizer)), &again));
@@ -190,12 +184,101 @@ static void test_files(void **state)
     json_decref(golden);
 }
 
+/* ---- folders of slow tokenizers ---- */
+
+static void write_file(const char *dir, const char *name, const json_t *value)
+{
+    char path[512], *text = NULL;
+    const json_t *base64 = json_object_get(value, "base64");
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    if (base64) {
+        size_t bytes;
+        text = malloc(json_string_length(base64) + 4);
+        assert_non_null(text);
+        assert_true(
+            shoali_base64(json_string_value(base64), json_string_length(base64), text, &bytes));
+        ok(shoali_write_file_atomic(path, text, bytes));
+    } else if (json_is_string(value)) {
+        ok(shoali_write_file_atomic(path, json_string_value(value), json_string_length(value)));
+    } else {
+        ok(shoali_json_write(value, JSON_COMPACT, "a file", &text));
+        ok(shoali_write_file_atomic(path, text, strlen(text)));
+    }
+    free(text);
+}
+
+static void write_files(const char *dir, const json_t *files)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)files, name, value) write_file(dir, name, value);
+}
+
+/* Texts without ids are those in which transformers 5 differs from SentencePiece. */
+static json_t *with_ids(const json_t *texts, const json_t *ids, json_t **some)
+{
+    json_t *kept = json_array(), *entry;
+    size_t i;
+    *some = json_array();
+    json_array_foreach(ids, i, entry)
+    {
+        if (json_is_null(entry))
+            continue;
+        json_array_append(kept, json_array_get(texts, i));
+        json_array_append(*some, entry);
+    }
+    return kept;
+}
+
+static void check_folder(const char *name, const json_t *golden, const json_t *entry)
+{
+    char dir[256];
+    shoal_tokenizer *tokenizer = NULL, *again = NULL;
+    json_t *some, *posts;
+    const json_t *texts = json_object_get(golden, "texts");
+    snprintf(dir, sizeof dir, "%s/%s", folder, name);
+    ok(shoali_make_dirs(dir));
+    write_files(dir, json_object_get(json_object_get(golden, "shared"),
+                                     json_string_value(json_object_get(entry, "vocabulary"))));
+    write_files(dir, json_object_get(entry, "beside"));
+    ok(shoal_tokenizer_open(dir, &tokenizer));
+    ok(shoal_tokenizer_from_json(shoal_tokenizer_json(tokenizer),
+                                 strlen(shoal_tokenizer_json(tokenizer)), &again));
+    json_t *kept = with_ids(texts, json_object_get(entry, "ids"), &some);
+    check_texts(name, again, kept, some, "");
+    json_decref(kept);
+    kept = with_ids(texts, json_object_get(entry, "post"), &posts);
+    check_post(name, again, kept, posts);
+    if (shoal_tokenizer_vocab_size(again) != json_integer_value(json_object_get(entry, "size")))
+        fail_msg("%s: %d tokens", name, shoal_tokenizer_vocab_size(again));
+    const json_t *eos = json_object_get(entry, "eos");
+    if (json_is_integer(eos) && shoal_tokenizer_eod(again) != json_integer_value(eos))
+        fail_msg("%s: a document ends with %d", name, shoal_tokenizer_eod(again));
+    json_decref(kept);
+    json_decref(some);
+    json_decref(posts);
+    shoal_tokenizer_destroy(tokenizer);
+    shoal_tokenizer_destroy(again);
+}
+
+static void test_folders(void **state)
+{
+    (void)state;
+    json_t *golden = read_golden("tokenizer_folders.json"), *entry;
+    const char *name;
+    assert_true(json_object_size(json_object_get(golden, "folders")) >= 12);
+    json_object_foreach(json_object_get(golden, "folders"), name, entry)
+        check_folder(name, golden, entry);
+    json_decref(golden);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stages),
         cmocka_unit_test(test_models),
         cmocka_unit_test(test_files),
+        cmocka_unit_test(test_folders),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -40,7 +40,7 @@ fit_fault() {
             save=disk/full
         fi
         ;;
-    collective) [ "$layout" != tp2pp2 ] || variant=1 ;;
+    collective) case $layout in tp2pp2* | tp4 | pp4) variant=1 ;; esac ;;
     esac
 }
 other_words() {
@@ -53,7 +53,7 @@ other_words() {
                 sed 's/"stage": '"$stage"'/"stage": '$(((stage + 2) % 4))/ fast.json >other.json
                 others[i]=other.json
                 ;;
-            stage?.json | split?.json) others[i]=${others[i]%?.json}$(((stage + 2) % 4)).json ;;
+            stage?.json | split?.?.json) others[i]=${others[i]%?.json}$(((stage + 2) % 4)).json ;;
             esac
         done
         ;;
@@ -74,7 +74,8 @@ hurt() {
     disk) [ $variant = 1 ] || wait_and_do ;;
     *) wait_and_do ;;
     esac
-    await_end 20
+    # a fault of the program's own comes when the rank has started, and has posted so many collectives
+    case $fault in exit | error | collective | count | disk) await_end 60 ;; *) await_end 20 ;; esac
     took=$((over - begin))
     # of itself: from the end of the first rank that has failed
     case $fault in
@@ -130,10 +131,10 @@ wants() {
 # Calls that meet are compared at once. A message and a sum never meet: then all ranks wait, which is
 # as good as a rank that says nothing, and who is to blame nobody knows.
 judge_mismatch() {
-    if grep -q '^\[shoal run\] the ranks wait for each other: none has gone on for [13]\.0 s' out; then
+    if grep -q '^\[shoal run\] the ranks wait for each other: none has made progress for [13]\.0 s' out; then
         limit=$((limit + 1000)) named=
         # All in one call: it might have been sending, for three times as long.
-        ! grep -q 'none has gone on for 3.0 s' out || limit=$((limit + 2000))
+        ! grep -q 'none has made progress for 3.0 s' out || limit=$((limit + 2000))
         wants "^\[shoal run\]   rank.* $target[, ].* in "
         return
     fi

@@ -23,10 +23,10 @@ begin_trials() {
     exec {never}<> <(:)
     log=$folder/log
     touch "$log"
-    local stage
+    local stage split
     for stage in 0 1 2 3; do
         sed "s/\"stage\": 1/\"stage\": $stage/" config.json >stage$stage.json
-        sed 's/^{/{"exact_splits": {"tensor": 2}, /' stage$stage.json >split$stage.json
+        for split in 2 4; do sed "s/^{/{\"exact_splits\": {\"tensor\": $split, \"sequence\": $split}, /" stage$stage.json >split$split.$stage.json; done
     done
     write_program
     choose_wheres
@@ -98,7 +98,7 @@ among() {
     chosen=${list[RANDOM % ${#list[@]}]}
 }
 choose_trial() {
-    local i stage config exact
+    local stage config exact i
     RANDOM=$(((SOAK_SEED * 7919 + trial * 104729) % 2147483647))
     for i in 1 2 3; do : $((RANDOM)); done
     among "${wheres[@]}" && where=$chosen
@@ -106,26 +106,35 @@ choose_trial() {
     target=$((RANDOM % 4)) moment=$((RANDOM % 300)) point=$((RANDOM % 400)) stage=$((RANDOM % 4))
     host=$((target / 2))
     [ $((RANDOM % 6)) -ne 0 ] || moment=early
-    among dp4 dp4 tp2 pp2 tp2pp2 && layout=$chosen
+    among dp4 dp4 tp2 pp2 tp2pp2 tp4 pp4 tp2pp2v pp2v && layout=$chosen
     among exact fast && exact=$chosen
     among none none async async save && saving=$chosen
     unasked= beside=
+    rm -rf drive && mkdir drive
     [ $((RANDOM % 2)) -eq 0 ] || unasked=--no_preflight
     [ "$where" = ssh ] || unasked=
     config=stage$stage.json
-    words=("$shoal" pretrain gpt --num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 16
+    layers=2
+    case $layout in pp4 | *v) layers=4 ;; esac
+    words=("$shoal" pretrain gpt --num-layers $layers --hidden-size 32 --num-attention-heads 4 --seq-length 16
         --threads 1 --data-path text --tokenizer-type char --eval-iters 0 --train-iters 1000000 --log-interval 5)
     case $layout in
-    tp2*) words+=(--tensor-model-parallel-size 2) config=split$stage.json ;;
+    tp2*) words+=(--tensor-model-parallel-size 2) config=split2.$stage.json ;;
+    tp4) words+=(--tensor-model-parallel-size 4) config=split4.$stage.json ;;
     esac
     case $layout in
-    *pp2) words+=(--pipeline-model-parallel-size 2) ;;
+    *pp2*) words+=(--pipeline-model-parallel-size 2) ;;
+    pp4) words+=(--pipeline-model-parallel-size 4) ;;
     esac
+    case $layout in *v) words+=(--num-virtual-stages-per-pipeline-rank 2) ;; esac
+    # positions of a tensor-parallel group are shared in every third trial
+    case $layout$((trial % 3)) in tp*0) words+=(--sequence-parallel) ;; esac
     [ $exact = exact ] || { sed 's/"exact"/"fast"/' stage$stage.json >fast.json && config=fast.json; }
+    offload_states
     # every other pipeline has its transfers beside its computations
     case $layout$((trial % 2))$fault in
-    *pp21collective) ;;
-    *pp21*) beside=,beside && sed 's/^{/{"pipeline": {"overlap_p2p": true}, /' $config >beside.json && config=beside.json ;;
+    *pp2*1collective | pp41collective) ;;
+    *pp21* | pp41*) beside=$beside,beside && sed 's/^{/{"pipeline": {"overlap_p2p": true}, /' $config >beside.json && config=beside.json ;;
     esac
     words+=(--deepspeed_config $config)
     fit_fault
@@ -133,9 +142,25 @@ choose_trial() {
     async) words+=(--save "$save" --save-interval 3 --keep-last 2 --async-save) ;;
     save) words+=(--save "$save" --save-interval 3 --keep-last 2) ;;
     esac
-    layout=$layout$beside,stage$stage,$exact,$saving,$moment${unasked:+,$unasked}
+    layout=$layout${beside},stage$stage,$exact,$saving,$moment${unasked:+,$unasked}
     others=("${words[@]}")
     other_words
+}
+
+# Optimizer states of every other trial, and weights of some with ZeRO's third stage, lie in host memory or in files. A
+# disk's fault offloads by itself.
+offload_states() {
+    local device parameters=
+    among none none none cpu nvme nvme && device=$chosen
+    [ $fault != disk ] && [ $fault != collective ] && [ "$device" != none ] || return 0
+    [ $stage != 0 ] || return 0
+    if [ $stage = 3 ] && [ $((trial % 2)) = 0 ]; then parameters=parameters; fi
+    sed -E "s|\"stage\": [0-3]|\"stage\": $stage, \"offload_optimizer\": {\"device\": \"$device\", \"nvme_path\": \"drive\"}|" "$config" >offload.json
+    [ -z "$parameters" ] ||
+        sed -i 's|"offload_optimizer"|"offload_param": {"device": "cpu"}, "offload_optimizer"|' offload.json
+    config=offload.json beside=,$device${parameters:+,$parameters}
+    # buffers of files belong to the training alone
+    [ "$device$saving" != nvmeasync ] || saving=save
 }
 
 # Until the rank's process is there, and with `steps` until a step is done and, when the job saves, a
@@ -258,7 +283,7 @@ check_checkpoint() {
     said=$("$shoal" checkpoint verify "$save" 2>&1) || code=$?
     [ $code -eq 0 ] || failed checkpoint "shoal checkpoint verify ended with $code: $said"
     code=0
-    said=$("$shoal" pretrain gpt --num-layers 2 --hidden-size 32 --num-attention-heads 4 --seq-length 16 --threads 1 \
+    said=$("$shoal" pretrain gpt --num-layers $layers --hidden-size 32 --num-attention-heads 4 --seq-length 16 --threads 1 \
         --data-path text --tokenizer-type char --eval-iters 0 --train-iters 1 --deepspeed_config stage0.json \
         --load "$save" --exit-on-missing-checkpoint 2>&1) || code=$?
     [ $code -eq 0 ] || failed checkpoint "the newest checkpoint does not load ($code): $said"

@@ -154,8 +154,8 @@ static const uint8_t *read_address(const uint8_t *at, int modrm, int x, int b, c
     return at;
 }
 
-/* C4, then inverted R X B and the map, then W, inverted vvvv, L and pp, opcode, ModRM. False: another
- * instruction. */
+/* C4, then inverted R X B and the map, then W, inverted vvvv, L and pp, opcode, ModRM. False:
+ * another instruction. */
 static bool decode(const uint8_t *code, const greg_t *values, struct instruction *to)
 {
     *to = (struct instruction){.length = 0};

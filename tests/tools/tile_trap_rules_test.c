@@ -1,4 +1,5 @@
-/* The rules of the trap, each broken in a process of its own, which says the rule and dies of SIGILL. */
+/* The rules of the trap, each broken in a process of its own, which says the rule and dies of
+ * SIGILL. */
 #include "tools/tile_trap_test.h"
 
 #include <signal.h>
@@ -69,7 +70,8 @@ static void another_in_product(void)
     with_config(with(2, 0, 0));
     _tile_dpbf16ps(0, 1, 2);
 }
-/* tileloadd (%rax,%rcx,1) with VEX.R, W1, L1, a vvvv; then without SIB; the rules precede the access. */
+/* tileloadd (%rax,%rcx,1) with VEX.R, W1, L1, a vvvv; then without SIB; the rules precede the
+ * access. */
 static void load_of_register_8(void)
 {
     LOAD_CONFIG(&full);

@@ -266,8 +266,8 @@ static void test_products(void **state)
     _tile_release();
 }
 
-/* A product of tiny numbers is a zero of its sign, and stays one: nothing is added for the pairs that
- * there are not. */
+/* A product of tiny numbers is a zero of its sign, and stays one: nothing is added for the pairs
+ * that there are not. */
 static void test_signs_of_short_products(void **state)
 {
     (void)state;

@@ -1,20 +1,17 @@
-/* tile_trap_test - what the tests of the trap share: instructions by hand, and a test within the trap. */
+/* tile_trap_test - what the tests of the trap share: instructions by hand, and a test within the
+ * trap. */
 #ifndef TILE_TRAP_TEST_H
 #define TILE_TRAP_TEST_H
 
+#include "base/test_cmocka.h"
 #include "tools/tile_trap.h"
 
 #include <immintrin.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 struct config {
     uint8_t palette, start_row, reserved[14];

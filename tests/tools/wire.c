@@ -1,28 +1,32 @@
-/* wire - a link between two network namespaces with a rate, a delay and a loss, for kernels without netem.
+/* wire - a link between two network namespaces with a rate, a delay and a loss, for kernels without
+ * netem.
  *
  *     wire PID PID [--rate 1gbit[,100mbit]] [--delay MS[,MS]] [--loss PERCENT[,PERCENT]] [--seed N]
  *                  [--queue-bytes N] [--name NAME] [--segments]
  *
- * In the network namespace of each process it makes a TAP device, NAME0 in the first one's and NAME1 in the
- * other's (wire0 and wire1), with the addresses 02:77:69:72:65:00 and ...:01. What the kernel gives
- * one device it reads, keeps for as long as the link takes, and writes to the other one. A value is
- * of both directions, two values are of the first's and of the second's sending. It says "ready", carries until
- * SIGTERM, or until its parent ends, and then says a line for each direction: frames, bytes, lost, dropped.
+ * In the network namespace of each process it makes a TAP device, NAME0 in the first one's and
+ * NAME1 in the other's (wire0 and wire1), with the addresses 02:77:69:72:65:00 and ...:01. What the
+ * kernel gives one device it reads, keeps for as long as the link takes, and writes to the other
+ * one. A value is of both directions, two values are of the first's and of the second's sending. It
+ * says "ready", carries until SIGTERM, or until its parent ends, and then says a line for each
+ * direction: frames, bytes, lost, dropped.
  *
  * TIME. A link is a queue behind a sender: a frame that comes at t leaves at
  *
  *     max(t, when the one before it has left) + bytes / rate
  *
- * and arrives `delay` later. Bytes are counted as an Ethernet would carry them, headers of every segment
- * included, without preamble and gap. A frame that finds the queue full is dropped.
+ * and arrives `delay` later. Bytes are counted as an Ethernet would carry them, headers of every
+ * segment included, without preamble and gap. A frame that finds the queue full is dropped.
  *
- * LARGE FRAMES. The devices have virtio headers and take unsegmented TCP and no check sums, as a veth
- * pair does: one read and one write for 64 KiB, and 1 Gbit/s costs a few percent of a core. --segments
- * turns that off: a frame is then a packet, which is what a loss in percent is usually meant of.
+ * LARGE FRAMES. The devices have virtio headers and take unsegmented TCP and no check sums, as a
+ * veth pair does: one read and one write for 64 KiB, and 1 Gbit/s costs a few percent of a core.
+ * --segments turns that off: a frame is then a packet, which is what a loss in percent is usually
+ * meant of.
  *
  * LOSS is a function of the seed, the direction and the frame's number alone.
  *
- * One thread for each direction: between two reads it sleeps until the next frame comes or is due. */
+ * One thread for each direction: between two reads it sleeps until the next frame comes or is
+ * due. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if_tun.h>

@@ -1,14 +1,14 @@
-/* The link of wire.c: what is sent over it comes late, slowly, or not at all, just as it was told. The two ends are
- * sockets that this process opens in two network namespaces. */
+/* The link of wire.c: what is sent over it comes late, slowly, or not at all, just as it was told.
+ * The two ends are sockets that this process opens in two network namespaces. */
+#include "base/test_cmocka.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
 #include <poll.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -22,8 +22,6 @@
 #include <unistd.h>
 
 #include <net/if_arp.h>
-
-#include <cmocka.h>
 
 enum {
     PORT = 4711,
@@ -117,8 +115,8 @@ static pid_t start_wire(const pid_t host[2], const char *const *flags, FILE **sa
     return pid;
 }
 
-/* Brings up the end that is in the present namespace; the other's hardware address is known beforehand, so
- * that nobody asks for it. */
+/* Brings up the end that is in the present namespace; the other's hardware address is known
+ * beforehand, so that nobody asks for it. */
 static void bring_up(int end)
 {
     struct ifreq request = {0};
@@ -208,7 +206,8 @@ static bool comes(int fd, int within_ms)
 
 /* ---- tests ---------------------------------------------------------------------------------- */
 
-/* There and back is what both directions take; a busy machine adds to most of them, not to the fastest. */
+/* There and back is what both directions take; a busy machine adds to most of them, not to the
+ * fastest. */
 static void test_delay(void **state)
 {
     static const char *const flags[] = {"--delay", "5,3", NULL};

@@ -1,10 +1,12 @@
 /* cpu.c - the processor as a device: memory is the process's, work runs at once on the caller.
  *
- * Streams and events carry nothing: when a call returns, its work is done. The total is the memory
+ * Streams and events carry nothing but a timed event its time: when a call returns, its work is
+ * done. The total is the memory
  * of the machine, of the control group, or SHOAL_CPU_BYTES; going over it is an error here instead
  * of a kill by the kernel later. Blocks of 2 MiB and more are mapped, aligned to huge pages.
  */
 #include "accelerator/device.h"
+#include "base/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +16,11 @@
 #define HUGE_BYTES ((size_t)2 << 20)
 #define ALIGN_BYTES ((size_t)64)
 #define BLOCK_MAGIC 0x53484f414c435055u
+
+struct cpu_event {
+    struct shoali_event base;
+    int64_t ns;
+};
 
 struct cpu_device {
     struct shoali_device base;
@@ -207,12 +214,15 @@ static shoal_status cpu_stream_synchronize(struct shoali_device_stream *stream)
     return SHOAL_OK;
 }
 
-static shoal_status cpu_event_create(struct shoali_device *device, struct shoali_event **event)
+static shoal_status cpu_event_create(struct shoali_device *device, bool timed,
+                                     struct shoali_event **event)
 {
-    *event = shoali_calloc(1, sizeof **event, "a cpu event");
-    if (*event == NULL)
+    struct cpu_event *made = shoali_calloc(1, sizeof *made, "a cpu event");
+    (void)timed;
+    if (made == NULL)
         return SHOAL_ENOMEM;
-    (*event)->device = device;
+    made->base.device = device;
+    *event = &made->base;
     return SHOAL_OK;
 }
 
@@ -224,8 +234,16 @@ static void cpu_event_destroy(struct shoali_event *event)
 static shoal_status cpu_event_record(struct shoali_event *event,
                                      struct shoali_device_stream *stream)
 {
-    (void)event;
     (void)stream;
+    if (event->timed)
+        ((struct cpu_event *)event)->ns = shoali_now_ns();
+    return SHOAL_OK;
+}
+
+static shoal_status cpu_event_elapsed(struct shoali_event *begin, struct shoali_event *end,
+                                      int64_t *ns)
+{
+    *ns = ((const struct cpu_event *)end)->ns - ((const struct cpu_event *)begin)->ns;
     return SHOAL_OK;
 }
 
@@ -248,19 +266,7 @@ static shoal_status cpu_launch(struct shoali_device_stream *stream,
                                const void *args)
 {
     (void)type;
-    struct shoali_device *device = stream->device;
-    struct shoali_kernel_context context = {.device = device, .stream = stream};
-    if (shoali_pool_threads(device->pool) == 1) {
-        shoali_device_run_kernel(device, fn, args, &context);
-    } else if (pthread_mutex_trylock(&device->pool_lock) == 0) {
-        context.threads = device->pool;
-        shoali_device_run_kernel(device, fn, args, &context);
-        pthread_mutex_unlock(&device->pool_lock);
-    } else {
-        /* The rank's other thread has the pool. Results do not depend on the number of threads, so
-         * going on alone beats waiting for the end of somebody's matrix product. */
-        shoali_device_run_kernel(device, fn, args, &context);
-    }
+    shoali_device_run_kernel(stream, fn, args);
     return SHOAL_OK;
 }
 
@@ -312,6 +318,7 @@ const struct shoali_accelerator shoali_accelerator_cpu = {
     .probe = cpu_probe,
     .host_accessible = true,
     .exportable = true,
+    .host_kernels = true,
     .device_count = cpu_device_count,
     .device_create = cpu_device_create,
     .device_destroy = cpu_device_destroy,
@@ -327,6 +334,7 @@ const struct shoali_accelerator shoali_accelerator_cpu = {
     .event_destroy = cpu_event_destroy,
     .event_record = cpu_event_record,
     .event_synchronize = cpu_event_synchronize,
+    .event_elapsed = cpu_event_elapsed,
     .stream_wait_event = cpu_stream_wait_event,
     .launch = cpu_launch,
     .copy = cpu_copy,

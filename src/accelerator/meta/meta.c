@@ -197,8 +197,10 @@ static shoal_status meta_stream_synchronize(struct shoali_device_stream *stream)
     return SHOAL_OK;
 }
 
-static shoal_status meta_event_create(struct shoali_device *device, struct shoali_event **event)
+static shoal_status meta_event_create(struct shoali_device *device, bool timed,
+                                      struct shoali_event **event)
 {
+    (void)timed;
     *event = shoali_calloc(1, sizeof **event, "a meta event");
     if (*event == NULL)
         return SHOAL_ENOMEM;
@@ -222,6 +224,15 @@ static shoal_status meta_event_record(struct shoali_event *event,
 static shoal_status meta_event_synchronize(struct shoali_event *event)
 {
     (void)event;
+    return SHOAL_OK;
+}
+
+static shoal_status meta_event_elapsed(struct shoali_event *begin, struct shoali_event *end,
+                                       int64_t *ns)
+{
+    (void)begin;
+    (void)end;
+    *ns = 0;
     return SHOAL_OK;
 }
 
@@ -279,55 +290,50 @@ static void meta_memory(struct shoali_device *device, int64_t *total_bytes,
     *total_bytes = *available_bytes = INT64_MAX;
 }
 
-/* ---- the two tables ------------------------------------------------------------------------- */
-
-static shoal_status create_accessible(int32_t index, struct shoali_pool *pool,
-                                      struct shoali_device **device);
-static shoal_status create_opaque(int32_t index, struct shoali_pool *pool,
-                                  struct shoali_device **device);
-static shoal_status create_exportable(int32_t index, struct shoali_pool *pool,
-                                      struct shoali_device **device);
-
-#define META_MEMBERS                                                                              \
-    .abi = SHOALI_ACCELERATOR_ABI, .bytes = sizeof(struct shoali_accelerator), .name = "meta",    \
-    .meta = true, .probe = meta_probe, .device_count = meta_device_count,                         \
-    .device_destroy = meta_device_destroy, .alloc = meta_alloc, .free = meta_free,                \
-    .host_alloc = meta_host_alloc, .host_free = meta_host_free,                                   \
-    .stream_create = meta_stream_create, .stream_destroy = meta_stream_destroy,                   \
-    .stream_synchronize = meta_stream_synchronize, .event_create = meta_event_create,             \
-    .event_destroy = meta_event_destroy, .event_record = meta_event_record,                       \
-    .event_synchronize = meta_event_synchronize, .stream_wait_event = meta_stream_wait_event,     \
-    .launch = meta_launch, .copy = meta_copy, .fill = meta_fill, .launch_host = meta_launch_host, \
-    .memory = meta_memory, .counters = shoali_device_read_counters
-
-static const struct shoali_accelerator accessible = {
-    META_MEMBERS, .device_create = create_accessible, .host_accessible = true, .exportable = true};
-static const struct shoali_accelerator opaque = {META_MEMBERS, .device_create = create_opaque};
-static const struct shoali_accelerator exportable = {
-    META_MEMBERS, .device_create = create_exportable, .exportable = true};
-
-static shoal_status create_accessible(int32_t index, struct shoali_pool *pool,
-                                      struct shoali_device **device)
+static bool meta_owns(struct shoali_device *device, const void *address)
 {
-    (void)index;
-    return create(&accessible, pool, device);
+    struct meta_device *meta = (struct meta_device *)device;
+    pthread_mutex_lock(&meta->lock);
+    const bool owned = find_block(&meta->device, address) < meta->device.count;
+    pthread_mutex_unlock(&meta->lock);
+    return owned;
 }
 
-static shoal_status create_opaque(int32_t index, struct shoali_pool *pool,
-                                  struct shoali_device **device)
-{
-    (void)index;
-    return create(&opaque, pool, device);
-}
+/* ---- the tables ----------------------------------------------------------------------------- */
 
-static shoal_status create_exportable(int32_t index, struct shoali_pool *pool,
-                                      struct shoali_device **device)
-{
-    (void)index;
-    return create(&exportable, pool, device);
-}
+#define META_MEMBERS                                                                           \
+    .abi = SHOALI_ACCELERATOR_ABI, .bytes = sizeof(struct shoali_accelerator), .name = "meta", \
+    .meta = true, .probe = meta_probe, .device_count = meta_device_count,                      \
+    .device_destroy = meta_device_destroy, .alloc = meta_alloc, .free = meta_free,             \
+    .owns = meta_owns, .host_alloc = meta_host_alloc, .host_free = meta_host_free,             \
+    .stream_create = meta_stream_create, .stream_destroy = meta_stream_destroy,                \
+    .stream_synchronize = meta_stream_synchronize, .event_create = meta_event_create,          \
+    .event_destroy = meta_event_destroy, .event_record = meta_event_record,                    \
+    .event_synchronize = meta_event_synchronize, .event_elapsed = meta_event_elapsed,          \
+    .stream_wait_event = meta_stream_wait_event, .launch = meta_launch, .copy = meta_copy,     \
+    .fill = meta_fill, .launch_host = meta_launch_host, .memory = meta_memory,                 \
+    .counters = shoali_device_read_counters
+
+/* A table for each accelerator that a plan may be of: its device_create knows which. */
+#define META_TABLE(like, ...)                                                  \
+    static shoal_status create_##like(int32_t index, struct shoali_pool *pool, \
+                                      struct shoali_device **device);          \
+    static const struct shoali_accelerator meta_##like = {                     \
+        META_MEMBERS, .device_create = create_##like, __VA_ARGS__};            \
+    static shoal_status create_##like(int32_t index, struct shoali_pool *pool, \
+                                      struct shoali_device **device)           \
+    {                                                                          \
+        (void)index;                                                           \
+        return create(&meta_##like, pool, device);                             \
+    }
+META_TABLE(cpu, .host_accessible = true, .exportable = true, .host_kernels = true)
+META_TABLE(sim, .exportable = true, .host_kernels = true, .memory_name = "sim")
+META_TABLE(sim_closed, .memory_name = "sim")
+META_TABLE(cuda, .memory_name = "cuda")
 
 const struct shoali_accelerator *shoali_accelerator_meta(const struct shoali_accelerator *like)
 {
-    return like->host_accessible ? &accessible : like->exportable ? &exportable : &opaque;
+    if (like == &shoali_accelerator_cuda)
+        return &meta_cuda;
+    return like->host_accessible ? &meta_cpu : like->host_kernels ? &meta_sim : &meta_sim_closed;
 }

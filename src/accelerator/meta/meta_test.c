@@ -1,13 +1,9 @@
 /* Memory without bytes: addresses that differ, counters that count, copies that give zeros. */
 #include "accelerator/accelerator.h"
+#include "base/test_cmocka.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/mman.h>
-
-#include <cmocka.h>
 
 #define OK(call) assert_int_equal(call, SHOAL_OK)
 

@@ -73,13 +73,13 @@ static void init_attend(struct sim_device *sim)
     pthread_condattr_destroy(&monotonic);
 }
 
-static shoal_status sim_device_create(int32_t index, struct shoali_pool *pool,
-                                      struct shoali_device **device)
+static shoal_status create(const struct shoali_accelerator *accelerator, int32_t index,
+                           struct shoali_pool *pool, struct shoali_device **device)
 {
     shoal_status status;
     struct sim_settings settings;
     struct sim_device *sim = NULL;
-    SHOAL_TRY(status, shoali_device_check_index(&shoali_accelerator_sim, index), done);
+    SHOAL_TRY(status, shoali_device_check_index(accelerator, index), done);
     SHOAL_TRY(status, read_settings(&settings), done);
     sim = shoali_calloc(1, sizeof *sim, "a sim device");
     if (sim == NULL) {
@@ -87,7 +87,7 @@ static shoal_status sim_device_create(int32_t index, struct shoali_pool *pool,
         goto done;
     }
     SHOAL_TRY(status, shoali_sim_memory_open(sim, (size_t)settings.bytes), done);
-    shoali_device_init(&sim->base, &shoali_accelerator_sim, pool);
+    shoali_device_init(&sim->base, accelerator, pool);
     pthread_mutex_init(&sim->lock, NULL);
     pthread_cond_init(&sim->changed, NULL);
     init_attend(sim);
@@ -100,6 +100,28 @@ static shoal_status sim_device_create(int32_t index, struct shoali_pool *pool,
 done:
     shoali_free(sim);
     return status;
+}
+
+static shoal_status create_open(int32_t index, struct shoali_pool *pool,
+                                struct shoali_device **device)
+{
+    return create(&shoali_accelerator_sim, index, pool, device);
+}
+
+static shoal_status create_closed(int32_t index, struct shoali_pool *pool,
+                                  struct shoali_device **device)
+{
+    return create(&shoali_accelerator_sim_closed, index, pool, device);
+}
+
+static shoal_status choose_variant(const struct shoali_accelerator **chosen)
+{
+    const char *text = setting("SHOAL_SIM_MEMORY");
+    const bool closed = text != NULL && strcmp(text, "closed") == 0;
+    if (text != NULL && !closed && strcmp(text, "open") != 0)
+        return SHOAL_FAIL(SHOAL_ECONFIG, "SHOAL_SIM_MEMORY='%s' is none of open, closed", text);
+    *chosen = closed ? &shoali_accelerator_sim_closed : &shoali_accelerator_sim;
+    return SHOAL_OK;
 }
 
 static void sim_device_destroy(struct shoali_device *device)
@@ -165,32 +187,37 @@ static void sim_memory(struct shoali_device *device, int64_t *total_bytes, int64
     pthread_mutex_unlock(&sim->lock);
 }
 
-const struct shoali_accelerator shoali_accelerator_sim = {
-    .abi = SHOALI_ACCELERATOR_ABI,
-    .bytes = sizeof(struct shoali_accelerator),
-    .name = "sim",
-    .probe = sim_probe,
-    .host_accessible = false,
-    .exportable = true, /* the alias */
-    .device_count = sim_device_count,
-    .device_create = sim_device_create,
-    .device_destroy = sim_device_destroy,
-    .alloc = sim_alloc,
-    .free = sim_free,
-    .host_alloc = sim_host_alloc,
-    .host_free = sim_host_free,
-    .stream_create = shoali_sim_stream_create,
-    .stream_destroy = shoali_sim_stream_destroy,
-    .stream_synchronize = shoali_sim_stream_synchronize,
-    .event_create = shoali_sim_event_create,
-    .event_destroy = shoali_sim_event_destroy,
-    .event_record = shoali_sim_event_record,
-    .event_synchronize = shoali_sim_event_synchronize,
-    .stream_wait_event = shoali_sim_stream_wait_event,
-    .launch = shoali_sim_launch,
-    .copy = shoali_sim_copy,
-    .fill = shoali_sim_fill,
-    .launch_host = shoali_sim_launch_host,
-    .memory = sim_memory,
-    .counters = shoali_device_read_counters,
-};
+static void sim_facts(struct shoali_device *device, struct shoali_device_facts *facts)
+{
+    (void)device;
+    *facts = (struct shoali_device_facts){
+        .name = "simulated by the host", .cache_bytes = 1 << 16, .emulated = true};
+}
+
+static bool sim_owns(struct shoali_device *device, const void *address)
+{
+    return shoali_sim_owns(device, address);
+}
+
+/* clang-format off */
+#define SIM_MEMBERS                                                                              \
+    .abi = SHOALI_ACCELERATOR_ABI, .bytes = sizeof(struct shoali_accelerator), .name = "sim",    \
+    .probe = sim_probe, .memory_name = "sim", .variant = choose_variant,                         \
+    .device_count = sim_device_count, .device_destroy = sim_device_destroy, .alloc = sim_alloc,  \
+    .free = sim_free, .owns = sim_owns, .host_alloc = sim_host_alloc,                            \
+    .host_free = sim_host_free, .stream_create = shoali_sim_stream_create,                       \
+    .stream_destroy = shoali_sim_stream_destroy,                                                 \
+    .stream_synchronize = shoali_sim_stream_synchronize, .event_create = shoali_sim_event_create, \
+    .event_destroy = shoali_sim_event_destroy, .event_record = shoali_sim_event_record,          \
+    .event_synchronize = shoali_sim_event_synchronize,                                           \
+    .event_elapsed = shoali_sim_event_elapsed,                                                   \
+    .stream_wait_event = shoali_sim_stream_wait_event, .launch = shoali_sim_launch,              \
+    .copy = shoali_sim_copy, .fill = shoali_sim_fill, .launch_host = shoali_sim_launch_host,     \
+    .memory = sim_memory, .facts = sim_facts, .counters = shoali_device_read_counters
+/* clang-format on */
+
+/* Kernels of the host and tasks get the alias. */
+const struct shoali_accelerator shoali_accelerator_sim = {SIM_MEMBERS, .device_create = create_open,
+                                                          .exportable = true, .host_kernels = true};
+const struct shoali_accelerator shoali_accelerator_sim_closed = {SIM_MEMBERS,
+                                                                 .device_create = create_closed};

@@ -4,6 +4,8 @@
  *   SHOAL_SIM_BYTES    size of the reservation (default 8 GiB, at most 1 TiB)
  *   SHOAL_SIM_STREAMS  late (default), random or thread
  *   SHOAL_SIM_SEED     seed of `random` (default 0)
+ * and when the accelerator is chosen:
+ *   SHOAL_SIM_MEMORY   open (default) or closed
  */
 #ifndef SHOALI_ACCELERATOR_SIM_H
 #define SHOALI_ACCELERATOR_SIM_H

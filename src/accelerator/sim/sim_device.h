@@ -40,7 +40,13 @@ struct sim_pinned {
     bool freed;
 };
 
-enum sim_kind { SIM_LAUNCH, SIM_COPY, SIM_FILL, SIM_WAIT, SIM_TASK };
+enum sim_kind { SIM_LAUNCH, SIM_COPY, SIM_FILL, SIM_WAIT, SIM_TASK, SIM_CLOCK };
+
+/* When a stream came to a timed event: of the event, and of the work that reads the clock. */
+struct sim_clock {
+    int32_t users;
+    int64_t ns;
+};
 
 struct sim_item {
     struct sim_item *next;
@@ -53,6 +59,7 @@ struct sim_item {
     const void *from;
     size_t bytes;
     uint64_t wait_stream, wait_number; /* SIM_WAIT */
+    struct sim_clock *clock;           /* SIM_CLOCK */
     struct shoali_host_task task;      /* SIM_TASK */
     bool begun;                        /* SIM_TASK */
     _Alignas(16) unsigned char args[]; /* SIM_LAUNCH: copy of the argument block */
@@ -74,6 +81,7 @@ struct sim_stream {
 struct sim_event {
     struct shoali_event base;
     uint64_t stream, number; /* 0: never recorded, complete */
+    struct sim_clock *clock; /* of a timed event that was recorded */
 };
 
 struct sim_device {
@@ -94,11 +102,11 @@ struct sim_device {
     uint64_t host_calls; /* grows while the host does something with the device */
     struct shoali_context context;
 
-    char *range;          /* device range, PROT_NONE; what callers see */
-    char *alias;          /* the same memory, read-write */
-    size_t bytes;         /* of each */
-    size_t touched_bytes; /* the range's part that ever held a block */
-    int64_t used_bytes;   /* live and quarantined, with rounding and red zones */
+    char *range;        /* device range, PROT_NONE; what callers see */
+    char *alias;        /* the same memory, read-write */
+    size_t bytes;       /* of each */
+    size_t high_bytes;  /* the range's part that ever held a block */
+    int64_t used_bytes; /* live and quarantined, with rounding and red zones */
     struct sim_segment *segment;
     size_t segment_count, segment_capacity;
     uint64_t next_release; /* smallest freed_at in quarantine, UINT64_MAX: nothing is in it */
@@ -139,6 +147,8 @@ SHOAL_CHECKED shoal_status shoali_sim_verdict(const struct sim_device *sim);
 bool shoali_sim_is_complete(const struct sim_device *sim, uint64_t stream, uint64_t number);
 /* `random`, with the lock held: runs some of what is queued. */
 void shoali_sim_burst(struct sim_device *sim);
+/* With the lock held: one user of a clock less. NULL is fine. */
+void shoali_sim_clock_drop(struct sim_clock *clock);
 /* The thread of a stream. */
 void *shoali_sim_run_thread(void *stream);
 /* With the lock held: starts the device's thread, where the mode needs it and unless it runs. */
@@ -162,11 +172,14 @@ shoal_status shoali_sim_stream_create(struct shoali_device *device,
                                       struct shoali_device_stream **stream);
 void shoali_sim_stream_destroy(struct shoali_device_stream *stream);
 shoal_status shoali_sim_stream_synchronize(struct shoali_device_stream *stream);
-shoal_status shoali_sim_event_create(struct shoali_device *device, struct shoali_event **event);
+shoal_status shoali_sim_event_create(struct shoali_device *device, bool timed,
+                                     struct shoali_event **event);
 void shoali_sim_event_destroy(struct shoali_event *event);
 shoal_status shoali_sim_event_record(struct shoali_event *event,
                                      struct shoali_device_stream *stream);
 shoal_status shoali_sim_event_synchronize(struct shoali_event *event);
+shoal_status shoali_sim_event_elapsed(struct shoali_event *begin, struct shoali_event *end,
+                                      int64_t *ns);
 shoal_status shoali_sim_stream_wait_event(struct shoali_device_stream *stream,
                                           struct shoali_event *event);
 shoal_status shoali_sim_launch(struct shoali_device_stream *stream,

@@ -75,7 +75,7 @@ void shoali_sim_memory_close(struct sim_device *sim)
         free(sim->pinned[i].memory);
     if (sim->bytes > 0) {
         /* Whoever gets these addresses next must not inherit our poison. */
-        ASAN_UNPOISON_MEMORY_REGION(sim->alias, sim->touched_bytes);
+        ASAN_UNPOISON_MEMORY_REGION(sim->alias, sim->high_bytes);
         (void)munmap(sim->range, sim->bytes);
         (void)munmap(sim->alias, sim->bytes);
     }
@@ -85,7 +85,8 @@ void shoali_sim_memory_close(struct sim_device *sim)
 
 bool shoali_sim_owns(const struct shoali_device *device, const void *address)
 {
-    if (device == NULL || device->accelerator != &shoali_accelerator_sim)
+    if (device == NULL || (device->accelerator != &shoali_accelerator_sim &&
+                           device->accelerator != &shoali_accelerator_sim_closed))
         return false;
     const struct sim_device *sim = (const struct sim_device *)device;
     const uintptr_t at = (uintptr_t)address, start = (uintptr_t)sim->range;
@@ -162,8 +163,8 @@ static bool first_fit(struct sim_device *sim, size_t total, size_t asked, void *
     memset(alias, POISON_BYTE, total);
     ASAN_POISON_MEMORY_REGION(alias + asked, total - asked);
     sim->used_bytes += (int64_t)total;
-    if (sim->touched_bytes < segment->offset + total)
-        sim->touched_bytes = segment->offset + total;
+    if (sim->high_bytes < segment->offset + total)
+        sim->high_bytes = segment->offset + total;
     *address = sim->range + segment->offset;
     return true;
 }

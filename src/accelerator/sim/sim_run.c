@@ -9,6 +9,7 @@
  * the host does something with the device every few milliseconds.
  */
 #include "accelerator/sim/sim_device.h"
+#include "base/clock.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -77,7 +78,6 @@ int64_t shoali_sim_pointer_offset(const struct shoali_kernel_type *type, const v
 
 static void run_kernel(struct sim_device *sim, struct sim_stream *stream, struct sim_item *item)
 {
-    struct shoali_kernel_context context = {.device = &sim->base, .stream = &stream->base};
     int64_t offset;
     for (int32_t i = 0; (offset = shoali_sim_pointer_offset(item->type, item->args, i)) >= 0; i++) {
         void *pointer;
@@ -85,14 +85,7 @@ static void run_kernel(struct sim_device *sim, struct sim_stream *stream, struct
         pointer = shoali_sim_translate(sim, pointer);
         memcpy(item->args + offset, &pointer, sizeof pointer);
     }
-    if (shoali_pool_threads(sim->base.pool) == 1) {
-        shoali_device_run_kernel(&sim->base, item->fn, item->args, &context);
-        return;
-    }
-    context.threads = sim->base.pool;
-    pthread_mutex_lock(&sim->base.pool_lock);
-    shoali_device_run_kernel(&sim->base, item->fn, item->args, &context);
-    pthread_mutex_unlock(&sim->base.pool_lock);
+    shoali_device_run_kernel(&stream->base, item->fn, item->args);
 }
 
 /* One look at a task; after a failure of the device only those that have begun go on. */
@@ -106,7 +99,9 @@ static shoal_status run_task(struct sim_device *sim, struct sim_item *item, bool
     }
     item->begun = true;
     for (int32_t i = 0; i < SHOALI_TASK_MAX_BUFFERS; i++)
-        at[i] = shoali_sim_translate(sim, task->buffer[i].address);
+        at[i] = sim->base.accelerator->exportable
+                    ? shoali_sim_translate(sim, task->buffer[i].address)
+                    : task->buffer[i].address;
     return task->poll(task->user, at, sim->mode == SIM_THREAD);
 }
 
@@ -129,6 +124,9 @@ static shoal_status run_item(struct sim_device *sim, struct sim_stream *stream,
         break;
     case SIM_FILL:
         memset(shoali_sim_translate(sim, item->to), item->byte, item->bytes);
+        break;
+    case SIM_CLOCK:
+        item->clock->ns = shoali_now_ns();
         break;
     case SIM_WAIT: /* it was ready */
     case SIM_TASK:
@@ -157,6 +155,12 @@ shoal_status shoali_sim_verdict(const struct sim_device *sim)
                            : SHOAL_OK;
 }
 
+void shoali_sim_clock_drop(struct sim_clock *clock)
+{
+    if (clock != NULL && --clock->users == 0)
+        shoali_free(clock);
+}
+
 /* Drops the head, which has run, and what its completion makes free. The first failure stays. */
 static void finish_head(struct sim_device *sim, struct sim_stream *stream, shoal_status status)
 {
@@ -172,6 +176,7 @@ static void finish_head(struct sim_device *sim, struct sim_stream *stream, shoal
     stream->pending--;
     stream->completed = item->number;
     sim->task_count -= item->kind == SIM_TASK;
+    shoali_sim_clock_drop(item->clock);
     shoali_free(item);
     shoali_sim_release(sim);
     pthread_cond_broadcast(&sim->changed);

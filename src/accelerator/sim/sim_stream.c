@@ -121,8 +121,10 @@ static struct sim_item *new_item(enum sim_kind kind, size_t args_bytes)
 
 /* ---- events ---- */
 
-shoal_status shoali_sim_event_create(struct shoali_device *device, struct shoali_event **event)
+shoal_status shoali_sim_event_create(struct shoali_device *device, bool timed,
+                                     struct shoali_event **event)
 {
+    (void)timed;
     struct sim_event *made = shoali_calloc(1, sizeof *made, "a sim event");
     if (made == NULL)
         return SHOAL_ENOMEM;
@@ -133,7 +135,29 @@ shoal_status shoali_sim_event_create(struct shoali_device *device, struct shoali
 
 void shoali_sim_event_destroy(struct shoali_event *event)
 {
+    struct sim_device *sim = (struct sim_device *)event->device;
+    pthread_mutex_lock(&sim->lock);
+    shoali_sim_clock_drop(((struct sim_event *)event)->clock);
+    pthread_mutex_unlock(&sim->lock);
     shoali_free(event); /* queued waits hold their own copy of the pair */
+}
+
+/* With the lock held: queues the reading of a clock that is the event's from now on. */
+static shoal_status queue_clock(struct sim_device *sim, struct sim_event *event,
+                                struct sim_stream *stream)
+{
+    struct sim_item *item = new_item(SIM_CLOCK, 0);
+    struct sim_clock *clock = shoali_calloc(1, sizeof *clock, "the time of a sim event");
+    if (item == NULL || clock == NULL) {
+        shoali_free(item);
+        shoali_free(clock);
+        return SHOAL_ENOMEM;
+    }
+    shoali_sim_clock_drop(event->clock);
+    clock->users = 2;
+    event->clock = item->clock = clock;
+    enqueue(sim, stream, item);
+    return SHOAL_OK;
 }
 
 shoal_status shoali_sim_event_record(struct shoali_event *event,
@@ -141,10 +165,24 @@ shoal_status shoali_sim_event_record(struct shoali_event *event,
 {
     struct sim_device *sim = device_of(stream);
     struct sim_event *own = (struct sim_event *)event;
-    const struct sim_stream *on = (struct sim_stream *)stream;
+    struct sim_stream *on = (struct sim_stream *)stream;
     pthread_mutex_lock(&sim->lock);
-    own->stream = on->id;
-    own->number = on->queued;
+    const shoal_status status = event->timed ? queue_clock(sim, own, on) : SHOAL_OK;
+    if (status == SHOAL_OK) {
+        own->stream = on->id;
+        own->number = on->queued;
+    }
+    pthread_mutex_unlock(&sim->lock);
+    return status;
+}
+
+/* Both have passed: nobody writes their clocks. */
+shoal_status shoali_sim_event_elapsed(struct shoali_event *begin, struct shoali_event *end,
+                                      int64_t *ns)
+{
+    struct sim_device *sim = (struct sim_device *)end->device;
+    pthread_mutex_lock(&sim->lock);
+    *ns = ((const struct sim_event *)end)->clock->ns - ((const struct sim_event *)begin)->clock->ns;
     pthread_mutex_unlock(&sim->lock);
     return SHOAL_OK;
 }

@@ -65,22 +65,20 @@ static shoal_status check_sight(const struct shoali_node *node)
     char text[128];
     if (attr->window < 0 || (attr->window > 0 && attr->full))
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "attention: a window of %lld positions; it must be 0 or more, and 0 with "
-                          "full attention",
+                          "attention: the window is %lld positions; it must be at least 0, and 0 "
+                          "with full attention",
                           (long long)attr->window);
     if (attr->generating && (attr->full || counts != NULL))
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "attention: text is generated position by position, so only causal "
-                          "attention without padding (key_count) can");
+        return SHOAL_FAIL(SHOAL_EINVAL, "attention: generation works position by position; it "
+                                        "needs causal attention without padding (key_count)");
     if (counts == NULL)
         return SHOAL_OK;
     SHOAL_TRY(status, shoali_row_need_i32(node, KEY_COUNT), done);
     if (counts->tensor.shape.ndim != 1 || counts->tensor.shape.dim[0] != attr->batch)
-        status =
-            SHOAL_FAIL(SHOAL_EINVAL,
-                       "attention: key_count is %s; a number for each of the %lld samples is "
-                       "needed",
-                       shoali_shape_format(&counts->tensor.shape, text), (long long)attr->batch);
+        status = SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "attention: key_count is %s; it must have one number for each of the %lld samples",
+            shoali_shape_format(&counts->tensor.shape, text), (long long)attr->batch);
 done:
     return status;
 }
@@ -108,11 +106,11 @@ static shoal_status attention_infer(struct shoal_tape *tape, struct shoali_node 
     SHOAL_TRY(status, shoali_node_output(tape, node, RESULT, qkv->dtype, &out, -1), done);
     SHOAL_TRY(status, shoali_node_output(tape, node, LSE, shoali_wide(qkv->dtype), &lse, -1), done);
     if (!find_mask(qkv, attr) && attr->dropout > 0) {
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "attention: its dropout draws from the whole attention, but qkv %s is "
-                            "no block of one: cut it into parts of whole samples, positions and "
-                            "equal heads, or set its block",
-                            shoali_shape_format(&qkv->shape, text));
+        status =
+            SHOAL_FAIL(SHOAL_EINVAL,
+                       "attention: dropout needs the place of qkv %s in the whole tensor: split it "
+                       "into whole samples, positions and equal heads",
+                       shoali_shape_format(&qkv->shape, text));
         goto done;
     }
     place_heads(node, attr);
@@ -318,14 +316,9 @@ static const struct shoali_op_row attention_row = {
     .flags = SHOALI_ROW_COLUMNS,
 };
 
-shoal_tensor *shoal_attention_sized(shoal_tape *tape, shoal_tensor *qkv,
-                                    const shoal_attention_args *args, size_t args_size)
+shoal_tensor *shoal_attention(shoal_tape *tape, shoal_tensor *qkv, const shoal_attention_args *args)
 {
-    shoal_attention_args own = {0};
-    const shoal_status status =
-        SHOALI_SIZED_READ(shoal_attention_args, full, args, args_size, &own);
-    if (status < 0)
-        return shoali_tape_poison(tape, status);
+    const shoal_attention_args own = args ? *args : (shoal_attention_args){0};
     struct shoali_heads mine;
     qkv = shoali_tensor_need_heads(tape, qkv, own.heads,
                                    own.kv_heads > 0 ? own.kv_heads : own.heads, &mine);

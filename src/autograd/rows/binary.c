@@ -18,8 +18,8 @@ static bool is_trailing_block(const shoal_shape *a, const shoal_shape *b)
     return true;
 }
 
-/* Along tp both have the same part, or b is the same for all and needs no gradient, which would be a
- * sum over ranks. */
+/* Along tp both have the same part, or b is the same for all and needs no gradient, which would be
+ * a sum over ranks. */
 static shoal_status check_parts(const struct shoali_node *node)
 {
     const struct shoal_tensor *a = &node->in[A]->tensor, *b = &node->in[B]->tensor;
@@ -31,8 +31,8 @@ static shoal_status check_parts(const struct shoali_node *node)
     if (alike || plain || !apart)
         return SHOAL_OK;
     return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                      "%s: tp divides one of the operands and not the other; give both the whole, "
-                      "or make both by weights that are split in the same way",
+                      "%s: tp divides only one of the operands; use two whole tensors, or make "
+                      "both with weights that are split in the same way",
                       node->row->name);
 }
 
@@ -117,6 +117,7 @@ static shoal_status give_to_b(struct shoal_tape *tape, struct shoali_node *node,
         .inner = attr->b_count,
         .factor = factor,
         .accumulate = accumulate,
+        .row_order = true,
         .dtype = dtype,
         .dtype_out = dtype,
     };

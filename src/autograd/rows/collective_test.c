@@ -171,7 +171,7 @@ static void *run_rank(void *arg)
                                   .backend = "thread",
                                   .timeout_s = 30,
                                   .threads = rank->world};
-    SHOAL_TRY(status, shoali_ops_select("ref", &ops), done);
+    SHOAL_TRY(status, shoali_ops_select("ref", NULL, &ops), done);
     SHOAL_TRY(status, open_tape(rank, &ops, &observer, &t), done);
     SHOAL_TRY(status, shoal_comm_init(&comm, &group), done);
     SHOAL_TRY(status, run_all_reduce(rank, &t, group), done);

@@ -68,8 +68,8 @@ shoal_status shoali_tensor_check_shares(const struct shoal_tape *tape,
         if (empty)
             return SHOAL_FAIL(SHOAL_EINVAL,
                               "%d ranks along tp cannot divide parameter %s: it has %lld units of "
-                              "%lld indices (heads, groups of heads, rows); use a number of ranks "
-                              "that is at most as many, or that heads of a group can share",
+                              "%lld indices (heads, groups of heads, rows); use at most that many "
+                              "ranks, or a number that heads of a group can share",
                               (int)ranks, weight->name, (long long)units,
                               (long long)columns->unit[p]);
     }
@@ -78,7 +78,8 @@ shoal_status shoali_tensor_check_shares(const struct shoal_tape *tape,
 
 /* ---- heads ---- */
 
-bool shoali_tensor_heads(const shoal_tensor *qkv, int64_t heads, int64_t kv_heads,
+/* False: qkv is cut, but not into whole heads. */
+static bool tensor_heads(const shoal_tensor *qkv, int64_t heads, int64_t kv_heads,
                          struct shoali_heads *mine)
 {
     const struct shoali_columns *c = &qkv->columns;
@@ -112,7 +113,7 @@ shoal_tensor *shoali_tensor_need_heads(shoal_tape *tape, shoal_tensor *qkv, int6
         return qkv;
     if (qkv->sequence_part)
         qkv = shoali_tensor_gather_sequence(tape, qkv);
-    if (qkv == NULL || shoali_tensor_heads(qkv, heads, kv_heads, mine))
+    if (qkv == NULL || tensor_heads(qkv, heads, kv_heads, mine))
         return qkv;
     *mine = (struct shoali_heads){heads, kv_heads, 0, heads};
     return shoali_tensor_gather_columns(tape, qkv);
@@ -157,8 +158,8 @@ done:
     return status;
 }
 
-/* What all send is as wide as the widest share: own columns, then nothing of meaning. The scratch has
- * a place for each rank; the own one is what is sent. */
+/* What all send is as wide as the widest share: own columns, then nothing of meaning. The scratch
+ * has a place for each rank; the own one is what is sent. */
 static shoal_status post_columns(struct shoal_tape *tape, struct shoali_node *node,
                                  const void *from, shoal_dtype dtype)
 {

@@ -170,9 +170,8 @@ static shoal_status halve_columns(struct shoali_node *node)
     struct shoali_columns half = node->in[0]->tensor.columns;
     if (half.parts != 2 || half.whole[0] != half.whole[1] || half.first[0] != half.first[1] ||
         half.count[0] != half.count[1])
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "glu: tp divides x, but not into a part of each of its halves; give the "
-                          "weight that makes both two parts of equal units");
+        return SHOAL_FAIL(SHOAL_EINVAL, "glu: tp does not divide both halves of x; declare the "
+                                        "weight that makes x with two parts of equal units");
     half.parts = 1;
     shoali_tensor_set_columns(node, &half);
     return SHOAL_OK;
@@ -187,11 +186,10 @@ static shoal_status glu_infer(struct shoal_tape *tape, struct shoali_node *node)
     shoal_shape shape = node->in[0]->tensor.shape;
     const int64_t columns = shoali_last_dim(&shape);
     if (attr->kind == SHOALI_NEG || shape.ndim == 0 || columns % 2 != 0) {
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "glu: x is %s, and the activation %s; needed are two halves of the "
-                            "last dim, and an activation",
-                            shoali_shape_format(&shape, text),
-                            attr->kind == SHOALI_NEG ? "none" : "given");
+        status = SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "glu: x is %s and the activation is %s; it needs an even last dim and an activation",
+            shoali_shape_format(&shape, text), attr->kind == SHOALI_NEG ? "none" : "given");
         goto done;
     }
     shape.dim[shape.ndim - 1] = columns / 2;
@@ -295,8 +293,8 @@ static shoal_status dropout_infer(struct shoal_tape *tape, struct shoali_node *n
     SHOAL_TRY(status, shoali_row_output_like_first(tape, node), done);
     if (node->in[X]->tensor.columns.parts > 1) {
         status = SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                            "dropout: tp divides x in %d parts, which are no block of the whole; "
-                            "drop out what is made of each part",
+                            "dropout: tp divides x in %d parts, which do not form one block; apply "
+                            "dropout to the result of each part",
                             (int)node->in[X]->tensor.columns.parts);
         goto done;
     }

@@ -6,6 +6,7 @@ enum { TABLE, POSITIONS };
 struct embedding_attr {
     int64_t rows, columns, period; /* set by infer */
     int64_t first_row, whole_rows; /* where tp divides the table; else 0 */
+    int64_t first_position;        /* row of positions for index 0 */
 };
 
 static shoal_status check_table(const struct shoali_node *node, int32_t index, shoal_dtype dtype)
@@ -54,11 +55,11 @@ static shoal_status embedding_infer(struct shoal_tape *tape, struct shoali_node 
     if (positions != NULL)
         SHOAL_TRY(status, check_table(node, POSITIONS, dtype), done);
     const int64_t period = tape->generation != NULL ? 0 : attr->period;
-    if (positions != NULL &&
-        (positions->shape.dim[1] != attr->columns || positions->shape.dim[0] < period)) {
+    if (positions != NULL && (positions->shape.dim[1] != attr->columns ||
+                              positions->shape.dim[0] - attr->first_position < period)) {
         status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "embedding: positions %s has %lld rows of %lld; a sequence of %lld "
-                            "needs as many rows of %lld",
+                            "embedding: positions %s has %lld rows of %lld elements; a sequence of "
+                            "%lld needs that many rows of %lld elements",
                             positions->name, (long long)positions->shape.dim[0],
                             (long long)positions->shape.dim[1], (long long)attr->period,
                             (long long)attr->columns);
@@ -93,7 +94,8 @@ static shoal_status embed_segments(struct shoal_tape *tape, const struct shoali_
 {
     shoal_status status = SHOAL_OK;
     const struct shoali_generation *generation = tape->generation;
-    const int64_t rows = node->param[POSITIONS]->shape.dim[0];
+    const int64_t first = whole->first_position;
+    const int64_t rows = node->param[POSITIONS]->shape.dim[0] - first;
     for (int32_t i = 0; i < generation->segment_count; i++) {
         const struct shoali_kv_segment *segment = &generation->segments[i];
         struct shoali_embedding_args args = *whole;
@@ -103,7 +105,7 @@ static shoal_status embed_segments(struct shoal_tape *tape, const struct shoali_
         args.out = shoali_at(whole->out, segment->first_row * whole->columns, whole->dtype);
         args.rows = segment->rows;
         args.period = rows;
-        args.first_position = segment->position;
+        args.first_position = first + segment->position;
         SHOAL_TRY(status, SHOALI_RUN(tape, embedding, &args), done);
     }
 done:
@@ -127,6 +129,7 @@ static shoal_status embedding_forward(struct shoal_tape *tape, struct shoali_nod
         .columns = attr->columns,
         .table_rows = node->param[TABLE]->shape.dim[0],
         .period = attr->period,
+        .first_position = positions != NULL ? attr->first_position : 0,
         .dtype = node->out[0]->tensor.dtype,
         .first_row = attr->first_row,
         .whole_rows = attr->whole_rows,
@@ -160,6 +163,7 @@ static shoal_status embedding_backward(struct shoal_tape *tape, struct shoali_no
         .table_rows = table->shape.dim[0],
         .position_rows = positions != NULL ? positions->shape.dim[0] : 0,
         .period = attr->period,
+        .first_position = positions != NULL ? attr->first_position : 0,
         .accumulate_table = accumulate_table,
         .accumulate_positions = accumulate_positions,
         .dtype = node->out[0]->tensor.dtype,
@@ -197,6 +201,7 @@ static const struct shoali_op_row embedding_row = {
 /* ---- positions behind a table that tp divides ---- */
 
 struct positions_attr {
+    int64_t first_position;         /* row for index 0 */
     int64_t columns, period, first; /* set by infer; first: of a part of the sequence */
 };
 
@@ -210,13 +215,13 @@ static shoal_status positions_infer(struct shoal_tape *tape, struct shoali_node 
     SHOAL_TRY(status, check_table(node, 0, x->dtype), done);
     attr->columns = shoali_last_dim(&x->shape);
     attr->period = x->shape.dim[x->shape.ndim - 2];
-    attr->first = x->sequence_part ? tp->rank * attr->period : 0;
+    attr->first = attr->first_position + (x->sequence_part ? tp->rank * attr->period : 0);
     const int64_t length = attr->period * (x->sequence_part ? tp->ranks : 1);
     if (positions->shape.dim[1] != attr->columns ||
-        (tape->generation == NULL && positions->shape.dim[0] < length)) {
+        (tape->generation == NULL && positions->shape.dim[0] - attr->first_position < length)) {
         status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "embedding: positions %s has %lld rows of %lld; a sequence of %lld "
-                            "needs as many rows of %lld",
+                            "embedding: positions %s has %lld rows of %lld elements; a sequence of "
+                            "%lld needs that many rows of %lld elements",
                             positions->name, (long long)positions->shape.dim[0],
                             (long long)positions->shape.dim[1], (long long)length,
                             (long long)attr->columns);
@@ -257,11 +262,11 @@ static shoal_status positions_forward(struct shoal_tape *tape, struct shoali_nod
                              attr->period);
     for (int32_t i = 0; i < generation->segment_count; i++) {
         const struct shoali_kv_segment *segment = &generation->segments[i];
-        if (segment->position + segment->rows > positions->shape.dim[0])
+        if (attr->first_position + segment->position + segment->rows > positions->shape.dim[0])
             return fail_position(segment, positions);
         SHOAL_TRY(status,
-                  add_positions(tape, node, segment->first_row, segment->rows, segment->position,
-                                segment->rows),
+                  add_positions(tape, node, segment->first_row, segment->rows,
+                                attr->first_position + segment->position, segment->rows),
                   done);
     }
 done:
@@ -291,6 +296,7 @@ static shoal_status positions_gradient(struct shoal_tape *tape, struct shoali_no
         .inner = attr->period * attr->columns,
         .factor = 1,
         .accumulate = true,
+        .row_order = true,
         .dtype = x->dtype,
         .dtype_out = wide,
     };
@@ -329,10 +335,10 @@ static shoal_tensor *record_embedding(shoal_tape *tape, shoal_tensor *ids, shoal
                                            .attr_bytes = sizeof *attr});
 }
 
-/* A rank without the row adds nothing to the sum, and positions come behind it: the bits are those of
- * one rank. */
+/* A rank without the row adds nothing to the sum, and positions come behind it: the bits are those
+ * of one rank. */
 static shoal_tensor *record_vocabulary(shoal_tape *tape, shoal_tensor *ids, shoal_param *table,
-                                       shoal_param *positions)
+                                       shoal_param *positions, int64_t first_position)
 {
     const struct embedding_attr attr = {.first_row = table->columns.first[0],
                                         .whole_rows = table->columns.whole[0]};
@@ -341,11 +347,12 @@ static shoal_tensor *record_vocabulary(shoal_tape *tape, shoal_tensor *ids, shoa
     if (positions == NULL || x == NULL || x->shape.ndim < 2)
         return x;
     shoal_tensor *y = shoali_tape_record(
-        tape, &(struct shoali_record_args){.row = &positions_row,
-                                           .inputs = {x},
-                                           .params = {positions},
-                                           .attr = &(struct positions_attr){0},
-                                           .attr_bytes = sizeof(struct positions_attr)});
+        tape, &(struct shoali_record_args){
+                  .row = &positions_row,
+                  .inputs = {x},
+                  .params = {positions},
+                  .attr = &(struct positions_attr){.first_position = first_position},
+                  .attr_bytes = sizeof(struct positions_attr)});
     shoali_tensor_done(tape, x, NULL);
     return y;
 }
@@ -353,7 +360,13 @@ static shoal_tensor *record_vocabulary(shoal_tape *tape, shoal_tensor *ids, shoa
 shoal_tensor *shoal_embedding(shoal_tape *tape, shoal_tensor *ids, shoal_param *table,
                               shoal_param *positions)
 {
-    const struct embedding_attr attr = {0};
+    return shoal_embedding_from(tape, ids, table, positions, 0);
+}
+
+shoal_tensor *shoal_embedding_from(shoal_tape *tape, shoal_tensor *ids, shoal_param *table,
+                                   shoal_param *positions, int64_t first_position)
+{
+    const struct embedding_attr attr = {.first_position = first_position};
     const enum shoali_tensor_rule rule = shoali_tensor_rule(tape, table, 0);
     if (rule == SHOALI_TENSOR_WHOLE) {
         shoal_tensor *all = record_embedding(tape, ids, table, positions, &attr);
@@ -370,5 +383,5 @@ shoal_tensor *shoal_embedding(shoal_tape *tape, shoal_tensor *ids, shoal_param *
                        table->name));
     if (shoali_tensor_check_shares(tape, table) < 0)
         return shoali_tape_poison(tape, SHOAL_EINVAL);
-    return record_vocabulary(tape, ids, table, positions);
+    return record_vocabulary(tape, ids, table, positions, first_position);
 }

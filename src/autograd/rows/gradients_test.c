@@ -1,8 +1,10 @@
-/* Every op against central differences in F64, then 16-bit runs against F64. */
+/* Every op against central differences in F64, then 16-bit runs against F64; then each of its
+ * launches fails once. */
 #ifndef OP_CASES /* a program with ops of its own names its header */
 #define OP_CASES "autograd/test_ops.h"
 #endif
 #include OP_CASES
+#include "base/fault.h"
 
 #include <math.h>
 
@@ -111,19 +113,13 @@ static shoal_tensor *weigh(struct check *check, shoal_tensor *out)
     return shoal_sum(check->tape, shoal_mul(check->tape, out, w), SHOAL_ALL_DIMS);
 }
 
-/* Runs the op; with `grads` also its backward, whose results are then in input_grad and the sinks.
- */
-static double evaluate(struct check *check, const struct values *values, bool grads)
+/* Parameters and inputs of a new recording. */
+static void begin(struct check *check, const struct values *values, shoal_tensor **in)
 {
     const struct op_case *op = check->op;
-    shoal_tensor *in[MAX_INPUTS];
-    shoal_param *param[MAX_PARAMS] = {0};
-    double loss = 0;
-    for (int32_t i = 0; i < op->params; i++) {
+    for (int32_t i = 0; i < op->params; i++)
         rig_write_values(&check->rig, check->dtype, check->param[i].data, values->param[i],
                          check->param[i].count);
-        param[i] = &check->param[i];
-    }
     rig_ok(shoali_tape_begin(
         check->tape, &(struct shoali_tape_begin){
                          .step = 3, .first_sample = 2, .training = true, .needs_grad = true}));
@@ -131,25 +127,46 @@ static double evaluate(struct check *check, const struct values *values, bool gr
         in[i] = is_ids(op, i) ? shoali_tape_add_input(check->tape, SHOAL_I32, &op->in[i],
                                                       values->ids[i], false)
                               : add_values(check, values->in[i], &op->in[i]);
-    shoal_tensor *result = weigh(check, op->build(check->tape, in, param));
-    rig_ok(shoali_tape_status(check->tape));
-    rig_ok(shoal_tensor_get_scalar(result, &loss));
-    if (!grads)
-        return loss;
+}
+
+static shoal_tensor *record(struct check *check, shoal_tensor *const *in)
+{
+    shoal_param *param[MAX_PARAMS] = {0};
+    for (int32_t i = 0; i < check->op->params; i++)
+        param[i] = &check->param[i];
+    return weigh(check, check->op->build(check->tape, in, param));
+}
+
+/* Results are in input_grad and the sinks. */
+static shoal_status backward(struct check *check, shoal_tensor **in, shoal_tensor *result)
+{
     shoal_tensor *wanted[MAX_INPUTS];
     void *to[MAX_INPUTS];
     int32_t count = 0;
-    for (int32_t i = 0; i < op->inputs; i++)
-        if (!is_ids(op, i)) {
+    for (int32_t i = 0; i < check->op->inputs; i++)
+        if (!is_ids(check->op, i)) {
             wanted[count] = in[i];
             to[count++] = check->input_grad[i];
         }
-    rig_ok(shoali_tape_backward(check->tape, &(struct shoali_backward){.outputs = &result,
+    return shoali_tape_backward(check->tape, &(struct shoali_backward){.outputs = &result,
                                                                        .output_count = 1,
                                                                        .seed_value = 1,
                                                                        .inputs = wanted,
                                                                        .input_grads = to,
-                                                                       .input_count = count}));
+                                                                       .input_count = count});
+}
+
+/* Runs the op; with `grads` also its backward. */
+static double evaluate(struct check *check, const struct values *values, bool grads)
+{
+    shoal_tensor *in[MAX_INPUTS];
+    double loss = 0;
+    begin(check, values, in);
+    shoal_tensor *result = record(check, in);
+    rig_ok(shoali_tape_status(check->tape));
+    rig_ok(shoal_tensor_get_scalar(result, &loss));
+    if (grads)
+        rig_ok(backward(check, in, result));
     return loss;
 }
 
@@ -285,6 +302,59 @@ static void test_f16(void **state)
     check_type(SHOAL_F16, 0x1p-11, NULL);
 }
 
+/* ---- failures ---- */
+
+/* Allocation number `skip` fails, if there is one; the simulated device needs one for each launch.
+ */
+static bool fails_at(const struct op_case *op, int32_t skip, const struct values *values)
+{
+    static struct check check;
+    char point[32];
+    shoal_tensor *in[MAX_INPUTS];
+    check_open(&check, op, SHOAL_F32, "ref", 1);
+    begin(&check, values, in);
+    snprintf(point, sizeof point, "alloc:%d", (int)skip);
+    assert_true(shoali_fault_arm(point));
+    shoal_tensor *result = record(&check, in);
+    shoal_status status = shoali_tape_status(check.tape);
+    if (status >= 0)
+        status = backward(&check, in, result);
+    if (status >= 0)
+        status = shoali_stream_synchronize(check.rig.stream);
+    const bool fired = shoali_fault_left() < 0;
+    assert_true(shoali_fault_arm(NULL));
+    if (fired != (status < 0))
+        fail_msg("%s: allocation %d %s: %s", op->name, (int)skip, fired ? "failed" : "did not fail",
+                 shoal_status_name(status));
+    check_close(&check);
+    return fired;
+}
+
+/* No launch's error is lost. */
+static void test_each_launch_may_fail(void **state)
+{
+    static struct values values;
+    const char *chosen = getenv("SHOAL_ACCELERATOR");
+    char accelerator[64] = "";
+    int64_t failed = 0;
+    (void)state;
+    snprintf(accelerator, sizeof accelerator, "%s", chosen ? chosen : "");
+    assert_int_equal(setenv("SHOAL_ACCELERATOR", "sim", 1), 0);
+    for (int32_t c = 0; c < CASES; c++) {
+        int32_t skip = 0;
+        make_values(&cases[c], 1, &values);
+        while (fails_at(&cases[c], skip, &values))
+            skip++;
+        failed += skip;
+    }
+    if (chosen)
+        assert_int_equal(setenv("SHOAL_ACCELERATOR", accelerator, 1), 0);
+    else
+        assert_int_equal(unsetenv("SHOAL_ACCELERATOR"), 0);
+    printf("%lld allocations failed, one after the other\n", (long long)failed);
+    assert_true(failed > 4 * CASES);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -292,6 +362,7 @@ int main(void)
         cmocka_unit_test(test_f32),
         cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_each_launch_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* linear.c - y = act(x w + bias) + residual. */
-#include "autograd/rows/splits.h"
+#include "autograd/rows/exact_splits.h"
 
 struct linear_attr {
     shoal_activation activation;
@@ -17,6 +17,9 @@ static shoal_status check_weight(const struct shoali_node *node, struct linear_a
     const struct shoal_tensor *x = &node->in[X]->tensor;
     const struct shoal_param *weight = node->param[WEIGHT];
     char x_text[128], weight_text[128];
+    const shoal_status status = shoali_exact_splits_check(weight);
+    if (status < 0)
+        return status;
     attr->in = shoali_last_dim(&x->shape);
     const bool matrix = weight != NULL && weight->shape.ndim == 2;
     const int64_t takes = matrix ? weight->shape.dim[attr->weight_out_in != 0 ? 1 : 0] : -1;
@@ -50,7 +53,7 @@ static bool is_wide_share(const struct shoal_tape *tape, const struct shoali_nod
 {
     const struct linear_attr *attr = shoali_node_attr(node);
     return attr->rule == SHOALI_TENSOR_ROW &&
-           shoali_splits_of(tape, node->param[WEIGHT], in_dim(attr)) > 0;
+           shoali_exact_splits_of(tape, node->param[WEIGHT], in_dim(attr)) > 0;
 }
 
 static shoal_status linear_infer(struct shoal_tape *tape, struct shoali_node *node)
@@ -82,7 +85,7 @@ static shoal_status linear_infer(struct shoal_tape *tape, struct shoali_node *no
               done);
     shoali_block_leading(node, shape.ndim - 1);
     if (attr->rule == SHOALI_TENSOR_COLUMN ||
-        shoali_splits_of(tape, node->param[WEIGHT], out_dim(attr)) > 0)
+        shoali_exact_splits_of(tape, node->param[WEIGHT], out_dim(attr)) > 0)
         shoali_tensor_set_columns(node, &node->param[WEIGHT]->columns);
     else
         node->out[RESULT]->tensor.columns = (struct shoali_columns){0};
@@ -123,7 +126,7 @@ static shoal_status linear_forward(struct shoal_tape *tape, struct shoali_node *
         .gemm = args, .weight = &node->param[WEIGHT], .weights = 1, .dim = in_dim(attr)};
     if (is_wide_share(tape, node))
         return shoali_split_partial(tape, &product, args.c);
-    if (shoali_splits_of(tape, node->param[WEIGHT], in_dim(attr)) > 0)
+    if (shoali_exact_splits_of(tape, node->param[WEIGHT], in_dim(attr)) > 0)
         return shoali_split_gemm(tape, &product);
     SHOAL_TRY(status, shoali_packed_get(tape, node->param[WEIGHT], SHOALI_PACKED_FORWARD, &args),
               done);
@@ -168,7 +171,7 @@ static shoal_status linear_backward_input(struct shoal_tape *tape, struct shoali
     bool accumulate;
     if (attr->activation != SHOAL_ACTIVATION_NONE)
         SHOAL_TRY(status, backward_activation(tape, node), done);
-    const int32_t splits = shoali_splits_of(tape, node->param[WEIGHT], out_dim(attr));
+    const int32_t splits = shoali_exact_splits_of(tape, node->param[WEIGHT], out_dim(attr));
     SHOAL_TRY(status, shoali_grad_begin(tape, node, X, splits == 0, &to, &accumulate), done);
     struct shoali_gemm_args args = {
         .a = shoali_node_grad(tape, node, RESULT),
@@ -243,6 +246,7 @@ static shoal_status bias_gradient(struct shoal_tape *tape, struct shoali_node *n
         .inner = attr->out,
         .factor = 1,
         .accumulate = accumulate,
+        .row_order = true,
         .dtype = dtype,
         .dtype_out = shoali_wide(dtype),
     };
@@ -333,12 +337,13 @@ static shoal_tensor *record_row(shoal_tape *tape, shoal_tensor *x, shoal_param *
         mine = shoali_tensor_take_columns(tape, x, &weight->columns);
     if (mine != NULL && !shoali_columns_equal(&mine->columns, &weight->columns))
         return shoali_tape_poison(
-            tape, SHOAL_FAIL(SHOAL_EINVAL,
-                             "linear: the last dim of x and the inputs of weight %s are divided "
-                             "along tp in different ways; give the weight that made x and this one "
-                             "the same parts and units",
-                             weight->name));
-    const bool wide = shoali_splits_of(tape, weight, args->weight_out_in ? 1 : 0) > 0;
+            tape,
+            SHOAL_FAIL(
+                SHOAL_EINVAL,
+                "linear: tp divides the last dim of x and the inputs of weight %s differently; "
+                "give this weight and the one that made x the same parts and units",
+                weight->name));
+    const bool wide = shoali_exact_splits_of(tape, weight, args->weight_out_in ? 1 : 0) > 0;
     shoal_tensor *partial = record_linear(tape, mine, weight, &product, SHOALI_TENSOR_ROW);
     shoali_tensor_done(tape, mine, x);
     return shoali_tensor_leave(tape, partial,
@@ -348,14 +353,10 @@ static shoal_tensor *record_row(shoal_tape *tape, shoal_tensor *x, shoal_param *
                                                            .wide = wide});
 }
 
-shoal_tensor *shoal_linear_sized(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
-                                 const shoal_linear_args *args, size_t args_size)
+shoal_tensor *shoal_linear(shoal_tape *tape, shoal_tensor *x, shoal_param *weight,
+                           const shoal_linear_args *args)
 {
-    shoal_linear_args own = {0};
-    const shoal_status status =
-        SHOALI_SIZED_READ(shoal_linear_args, weight_out_in, args, args_size, &own);
-    if (status < 0)
-        return shoali_tape_poison(tape, status);
+    const shoal_linear_args own = args ? *args : (shoal_linear_args){0};
     const enum shoali_tensor_rule rule =
         shoali_tensor_rule(tape, weight, own.weight_out_in ? 0 : 1);
     if (rule != SHOALI_TENSOR_WHOLE && shoali_tensor_check_shares(tape, weight) < 0)

@@ -10,7 +10,7 @@
  * products in increasing order in fp32 and is rounded once; an element of dweight is one product of
  * one tile. So nothing depends on threads or on memory, only on TILE, which is part of the result.
  */
-#include "autograd/rows/cut_loss.h"
+#include "autograd/rows/vocab_parallel_loss.h"
 
 /* Columns of a tile: a product as wide as its inner dimension is long, and 4 KB of logits per row.
  */
@@ -53,6 +53,7 @@ static shoal_status head_infer(struct shoal_tape *tape, struct shoali_node *node
         goto done;
     }
     SHOAL_TRY(status, shoali_row_need_param(node, WEIGHT, x->dtype, &weight->shape), done);
+    SHOAL_TRY(status, shoali_exact_splits_check(weight), done);
     attr->rows = shoali_row_count(x);
     attr->vocabulary = weight->shape.dim[0];
     shoal_shape logits = x->shape;
@@ -63,7 +64,8 @@ static shoal_status head_infer(struct shoal_tape *tape, struct shoali_node *node
     SHOAL_TRY(status, shoali_loss_smooth(node, attr->whole, &attr->labels), done);
     SHOAL_TRY(status, shoali_row_need_targets(node, TARGETS, &logits), done);
     if (cut) {
-        status = shoali_cut_loss_outputs(tape, node, TARGETS, x->dtype, &weight->columns);
+        status =
+            shoali_vocab_parallel_loss_outputs(tape, node, TARGETS, x->dtype, &weight->columns);
         goto done;
     }
     const struct shoal_tensor *targets = &node->in[TARGETS]->tensor;
@@ -204,7 +206,7 @@ static shoal_status cut_piece(struct shoal_tape *tape, struct shoali_node *node,
         .dtype = node->out[LSE]->tensor.dtype,
         .labels = attr->labels.wanted,
     };
-    SHOAL_TRY(status, shoali_cut_loss_begin(tape, node, index, &args), done);
+    SHOAL_TRY(status, shoali_vocab_parallel_loss_begin(tape, node, index, &args), done);
     for (int64_t at = piece.first; at < piece.first + piece.count; at += TILE) {
         const struct span tile = tile_at(&piece, at);
         args.columns = tile.count;
@@ -223,7 +225,7 @@ static shoal_status cut_post(struct shoal_tape *tape, struct shoali_node *node)
     SHOAL_TRY(status, tile_workspace(tape, node, &logits), done);
     for (int32_t i = 0; i < pieces_of(tape, node); i++)
         SHOAL_TRY(status, cut_piece(tape, node, i, logits), done);
-    SHOAL_TRY(status, shoali_cut_loss_post(tape, node), done);
+    SHOAL_TRY(status, shoali_vocab_parallel_loss_post(tape, node), done);
 done:
     shoali_tape_workspace_free(tape, logits);
     return status;
@@ -232,7 +234,7 @@ done:
 static shoal_status cut_finish(struct shoal_tape *tape, struct shoali_node *node)
 {
     const struct head_attr *attr = shoali_node_attr(node);
-    return shoali_cut_loss_join(tape, node, attr->whole);
+    return shoali_vocab_parallel_loss_join(tape, node, attr->whole);
 }
 
 /* ---- backward ---- */
@@ -332,11 +334,6 @@ static shoal_status backward_piece(struct shoal_tape *tape, struct shoali_node *
                                    const struct span *piece, void *logits, void *dx)
 {
     shoal_status status = SHOAL_OK;
-    const struct shoal_tensor *x = &node->in[X]->tensor;
-    const struct shoali_axpy_args zeros = {
-        .y = dx, .count = shoali_count(x), .dtype = shoali_wide(x->dtype)};
-    if (dx != NULL && piece->count == 0)
-        SHOAL_TRY(status, SHOALI_RUN(tape, axpy, &zeros), done);
     for (int64_t at = piece->first; at < piece->first + piece->count; at += TILE) {
         const struct span tile = tile_at(piece, at);
         SHOAL_TRY(status, tile_gradient(tape, node, &tile, logits), done);
@@ -471,7 +468,7 @@ shoal_tensor *shoal_linear_cross_entropy_smoothed(shoal_tape *tape, shoal_tensor
                                         .attr = &attr,
                                         .attr_bytes = sizeof attr};
     const enum shoali_tensor_rule rule = shoali_tensor_rule(tape, weight, 0);
-    const bool pieces = shoali_splits_of(tape, weight, 0) > 0 && weight->columns.parts == 1;
+    const bool pieces = shoali_exact_splits_of(tape, weight, 0) > 0 && weight->columns.parts == 1;
     if (rule == SHOALI_TENSOR_WHOLE && pieces)
         record.row = &cut_row;
     if (rule == SHOALI_TENSOR_WHOLE)

@@ -5,7 +5,7 @@
  * there: nothing is copied. The input's gradient is the sum of those of the products in the order
  * of the weights, each rounded to the type of the activations as it is added.
  */
-#include "autograd/rows/splits.h"
+#include "autograd/rows/exact_splits.h"
 
 struct linears_attr {
     int32_t count, weight_out_in;
@@ -23,6 +23,7 @@ static shoal_status check_weight(const struct shoali_node *node, const struct li
     const struct shoal_param *weight = node->param[index], *bias = node->param[BIASES + index];
     char x_text[128], weight_text[128];
     const int32_t in_dim = attr->weight_out_in != 0 ? 1 : 0;
+    SHOAL_TRY(status, shoali_exact_splits_check(weight), done);
     if (weight == NULL || weight->shape.ndim != 2 || attr->in == 0 ||
         weight->shape.dim[in_dim] != attr->in)
         return SHOAL_FAIL(SHOAL_EINVAL,
@@ -50,8 +51,8 @@ static shoal_status join_columns(struct shoali_node *node, const struct linears_
         for (int32_t p = 0; p < one->parts; p++, all.parts++) {
             if (all.parts == SHOALI_COLUMNS_PARTS)
                 return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                                  "linears: weights of more than %d parts together, which tp "
-                                  "divides; declare a weight for each part",
+                                  "linears: tp divides the weights into more than %d parts "
+                                  "together; declare one weight for each part",
                                   SHOALI_COLUMNS_PARTS);
             all.whole[all.parts] = one->whole[p];
             all.first[all.parts] = one->first[p];
@@ -72,9 +73,9 @@ static int32_t splits_of(const struct shoal_tape *tape, const struct shoali_node
 {
     const int32_t out_dim = attr->weight_out_in != 0 ? 0 : 1;
     for (int32_t i = 0; i < attr->count; i++)
-        if (shoali_splits_of(tape, node->param[i], out_dim) == 0)
+        if (shoali_exact_splits_of(tape, node->param[i], out_dim) == 0)
             return 0;
-    return shoali_splits_of(tape, node->param[0], out_dim);
+    return shoali_exact_splits_of(tape, node->param[0], out_dim);
 }
 
 static shoal_status linears_infer(struct shoal_tape *tape, struct shoali_node *node)
@@ -86,8 +87,8 @@ static shoal_status linears_infer(struct shoal_tape *tape, struct shoali_node *n
     bool wanted = false;
     if (attr->count < 1 || attr->count > SHOAL_LINEARS || x->shape.ndim == 0) {
         status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "linears: %d weights and x of %d dims; give 1 to %d, and "
-                            "x of one dim at least",
+                            "linears: %d weights, and x has %d dims; give 1 to %d weights, and x "
+                            "with at least one dim",
                             (int)attr->count, (int)x->shape.ndim, SHOAL_LINEARS);
         goto done;
     }
@@ -270,6 +271,7 @@ static shoal_status block_sums(struct shoal_tape *tape, struct shoali_node *node
             .inner = attr->total,
             .factor = 1,
             .accumulate = s > 0,
+            .row_order = true,
             .dtype = dtype,
             .dtype_out = shoali_wide(dtype),
         };
@@ -384,14 +386,9 @@ static shoal_status find_rule(const struct shoal_tape *tape,
     return SHOAL_OK;
 }
 
-shoal_tensor *shoal_linears_sized(shoal_tape *tape, shoal_tensor *x, const shoal_linears_args *args,
-                                  size_t args_size)
+shoal_tensor *shoal_linears(shoal_tape *tape, shoal_tensor *x, const shoal_linears_args *args)
 {
-    shoal_linears_args own = {0};
-    const shoal_status status =
-        SHOALI_SIZED_READ(shoal_linears_args, weight_out_in, args, args_size, &own);
-    if (status < 0)
-        return shoali_tape_poison(tape, status);
+    const shoal_linears_args own = args ? *args : (shoal_linears_args){0};
     struct linears_attr attr = {.weight_out_in = own.weight_out_in};
     struct shoali_record_args record = {
         .row = &linears_row, .inputs = {x}, .attr = &attr, .attr_bytes = sizeof attr};

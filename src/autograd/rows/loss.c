@@ -1,5 +1,5 @@
 /* loss.c - softmax and the losses. */
-#include "autograd/rows/cut_loss.h"
+#include "autograd/rows/vocab_parallel_loss.h"
 
 /* ---- softmax ---- */
 
@@ -217,7 +217,7 @@ shoal_tensor *shoal_cross_entropy_smoothed(shoal_tape *tape, shoal_tensor *logit
 {
     const struct shoali_loss_labels labels = {.smoothing = label_smoothing};
     if (tape->status >= 0 && logits != NULL && logits->columns.parts == 1)
-        return shoali_cut_cross_entropy(tape, logits, targets, label_smoothing);
+        return shoali_vocab_parallel_cross_entropy(tape, logits, targets, label_smoothing);
     return shoali_tape_record(tape, &(struct shoali_record_args){.row = &cross_entropy_row,
                                                                  .inputs = {logits, targets},
                                                                  .attr = &labels,

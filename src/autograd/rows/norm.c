@@ -1,5 +1,5 @@
 /* norm.c - layer norm and RMS norm over the last dim, or over the query and key heads of qkv. */
-#include "autograd/rows/splits.h"
+#include "autograd/rows/exact_splits.h"
 
 struct norm_attr {
     double eps;
@@ -20,7 +20,8 @@ static shoal_status norm_infer(struct shoal_tape *tape, struct shoali_node *node
     attr->rows = shoali_row_count(x);
     const shoal_shape columns = shoal_shape_1(attr->columns), rows = shoal_shape_1(attr->rows);
     const int64_t bound = attr->columns > 0 ? x->bound / attr->columns : 0;
-    SHOAL_TRY(status, shoali_row_need_param(node, GAMMA, x->dtype, &columns), done);
+    if (node->param[GAMMA] != NULL)
+        SHOAL_TRY(status, shoali_row_need_param(node, GAMMA, x->dtype, &columns), done);
     if (node->param[BETA] != NULL)
         SHOAL_TRY(status, shoali_row_need_param(node, BETA, x->dtype, &columns), done);
     SHOAL_TRY(status, shoali_row_output_like_first(tape, node), done);
@@ -34,12 +35,31 @@ done:
     return status;
 }
 
+/* A norm without gamma is one whose gamma - 1 is 0: zeros, to be freed; NULL: it has a gamma. */
+static shoal_status make_zeros(struct shoal_tape *tape, const struct shoali_node *node,
+                               void **zeros)
+{
+    shoal_status status = SHOAL_OK;
+    const struct norm_attr *attr = shoali_node_attr(node);
+    const size_t bytes = (size_t)attr->columns * shoal_dtype_bytes(node->in[0]->tensor.dtype);
+    *zeros = NULL;
+    if (node->param[GAMMA] != NULL)
+        return SHOAL_OK;
+    SHOAL_TRY(status, shoali_tape_workspace(tape, bytes, zeros), done);
+    SHOAL_TRY(status, shoali_tape_zero(tape, *zeros, bytes), done);
+done:
+    return status;
+}
+
 static shoal_status norm_forward(struct shoal_tape *tape, struct shoali_node *node)
 {
+    shoal_status status;
     const struct norm_attr *attr = shoali_node_attr(node);
+    void *zeros;
+    SHOAL_TRY(status, make_zeros(tape, node, &zeros), done);
     const struct shoali_norm_args args = {
         .x = node->in[0]->tensor.data,
-        .gamma = node->param[GAMMA]->data,
+        .gamma = zeros != NULL ? zeros : node->param[GAMMA]->data,
         .beta = node->param[BETA] != NULL ? node->param[BETA]->data : NULL,
         .y = node->out[RESULT]->tensor.data,
         .mean = node->out[MEAN]->tensor.data,
@@ -48,15 +68,20 @@ static shoal_status norm_forward(struct shoal_tape *tape, struct shoali_node *no
         .columns = attr->columns,
         .eps = attr->eps,
         .rms = attr->rms,
-        .gamma_plus_one = attr->gamma_plus_one,
+        .gamma_plus_one = zeros != NULL || attr->gamma_plus_one,
         .dtype = node->in[0]->tensor.dtype,
     };
-    return SHOALI_RUN(tape, norm, &args);
+    SHOAL_TRY(status, SHOALI_RUN(tape, norm, &args), done);
+done:
+    if (zeros != NULL)
+        shoali_tape_workspace_free(tape, zeros);
+    return status;
 }
 
 /* What one call writes; the kernel has one accumulate flag for both parameters. */
 struct norm_targets {
     void *dx, *dgamma, *dbeta;
+    const void *zeros; /* instead of gamma; NULL: there is one */
     bool accumulate_dx, accumulate_params;
 };
 
@@ -70,7 +95,7 @@ static shoal_status run_norm_backward(struct shoal_tape *tape, const struct shoa
     const int64_t at = first * attr->columns;
     const struct shoali_norm_backward_args args = {
         .x = shoali_at(x->data, at, x->dtype),
-        .gamma = node->param[GAMMA]->data,
+        .gamma = targets->zeros != NULL ? targets->zeros : node->param[GAMMA]->data,
         .dy = shoali_at(shoali_node_grad(tape, node, RESULT), at, x->dtype),
         .mean = shoali_at(node->out[MEAN]->tensor.data, first, wide),
         .rstd = shoali_at(node->out[RSTD]->tensor.data, first, wide),
@@ -80,7 +105,7 @@ static shoal_status run_norm_backward(struct shoal_tape *tape, const struct shoa
         .rows = rows,
         .columns = attr->columns,
         .rms = attr->rms,
-        .gamma_plus_one = attr->gamma_plus_one,
+        .gamma_plus_one = targets->zeros != NULL || attr->gamma_plus_one,
         .accumulate_dx = targets->accumulate_dx,
         .accumulate_params = targets->accumulate_params,
         .dtype = x->dtype,
@@ -116,8 +141,10 @@ static shoal_status norm_backward(struct shoal_tape *tape, struct shoali_node *n
     struct norm_targets targets = {0};
     const struct shoali_blocks blocks =
         shoali_blocks_of(tape, node->param[GAMMA], &node->in[0]->tensor);
-    void *dbeta;
+    void *dbeta, *zeros;
     bool accumulate_beta;
+    SHOAL_TRY(status, make_zeros(tape, node, &zeros), done);
+    targets.zeros = zeros;
     SHOAL_TRY(status, shoali_grad_begin(tape, node, 0, true, &targets.dx, &targets.accumulate_dx),
               done);
     SHOAL_TRY(
@@ -132,14 +159,16 @@ static shoal_status norm_backward(struct shoal_tape *tape, struct shoali_node *n
         targets.dbeta = dbeta;
     SHOAL_TRY(status, run_blocks(tape, node, &blocks, &targets), done);
     if (!together) { /* sinks that add, which have no blocks */
-        const struct norm_targets beta_only = {.dbeta = dbeta,
-                                               .accumulate_params = accumulate_beta};
+        const struct norm_targets beta_only = {
+            .zeros = zeros, .dbeta = dbeta, .accumulate_params = accumulate_beta};
         SHOAL_TRY(status, run_norm_backward(tape, node, &beta_only, 0, blocks.rows), done);
     }
     SHOAL_TRY(status, shoali_grad_end(tape, node, 0), done);
     SHOAL_TRY(status, shoali_param_grad_end(tape, node, GAMMA), done);
     SHOAL_TRY(status, shoali_param_grad_end(tape, node, BETA), done);
 done:
+    if (zeros != NULL)
+        shoali_tape_workspace_free(tape, zeros);
     return status;
 }
 
@@ -200,11 +229,7 @@ shoal_tensor *shoal_rms_norm(shoal_tape *tape, shoal_tensor *x, shoal_param *gam
     return record_norm(tape, x, &(shoal_norm_args){.gamma = gamma, .eps = eps, .rms = true});
 }
 
-shoal_tensor *shoal_norm_sized(shoal_tape *tape, shoal_tensor *x, const shoal_norm_args *args,
-                               size_t args_size)
+shoal_tensor *shoal_norm(shoal_tape *tape, shoal_tensor *x, const shoal_norm_args *args)
 {
-    shoal_norm_args own = {0};
-    const shoal_status status =
-        SHOALI_SIZED_READ(shoal_norm_args, gamma_plus_one, args, args_size, &own);
-    return status < 0 ? shoali_tape_poison(tape, status) : record_norm(tape, x, &own);
+    return record_norm(tape, x, args ? args : &(shoal_norm_args){0});
 }

@@ -1,5 +1,5 @@
 /* qk_norm.c - the norm of each query and key head of packed qkv. */
-#include "autograd/rows/splits.h"
+#include "autograd/rows/exact_splits.h"
 
 struct qk_norm_attr {
     int64_t heads, kv_heads;
@@ -11,8 +11,8 @@ struct qk_norm_attr {
 enum { Q_GAMMA, Q_BETA, K_GAMMA, K_BETA };
 enum { RESULT, MEAN, RSTD };
 
-/* Heads that share a gamma and, of exact sums, a split, which is a contribution of its own: where they
- * begin in a row of qkv, and in the statistics. */
+/* Heads that share a gamma and, of exact sums, a split, which is a contribution of its own: where
+ * they begin in a row of qkv, and in the statistics. */
 struct part {
     int32_t gamma;
     int64_t first, heads, first_row;
@@ -37,7 +37,7 @@ static struct part part_of(const struct shoal_tape *tape, const struct shoali_no
                              attr->tokens * attr->heads};
     if (splits_of(tape, node) == 1)
         return part;
-    const struct shoali_interval piece = shoali_splits_piece(tape, columns, split, gamma);
+    const struct shoali_interval piece = shoali_exact_splits_piece(tape, columns, split, gamma);
     part.first_row += (piece.begin - part.first) / attr->head_size * attr->tokens;
     part.first = piece.begin;
     part.heads = piece.count / attr->head_size;
@@ -60,7 +60,7 @@ static shoal_status qk_norm_infer(struct shoal_tape *tape, struct shoali_node *n
             SHOAL_TRY(status, shoali_row_need_param(node, i, qkv->dtype, &gamma), done);
     /* each rank has the gradient that its heads give */
     for (int32_t i = Q_GAMMA; i <= K_BETA; i++)
-        if (node->param[i] != NULL && shoali_tensor_is_cut(tape) && node->needs_backward)
+        if (node->param[i] != NULL && shoali_is_tensor_parallel(tape) && node->needs_backward)
             SHOAL_TRY(status, shoali_tensor_note_param(node->param[i], qkv->columns.parts > 0),
                       done);
     SHOAL_TRY(status, shoali_row_output_like_first(tape, node), done);
@@ -234,14 +234,9 @@ static const struct shoali_op_row qk_norm_row = {
     .flags = SHOALI_ROW_COLUMNS | SHOALI_ROW_NOTES_PARAMS,
 };
 
-shoal_tensor *shoal_qk_norm_sized(shoal_tape *tape, shoal_tensor *qkv,
-                                  const shoal_qk_norm_args *args, size_t args_size)
+shoal_tensor *shoal_qk_norm(shoal_tape *tape, shoal_tensor *qkv, const shoal_qk_norm_args *args)
 {
-    shoal_qk_norm_args own = {0};
-    const shoal_status status =
-        SHOALI_SIZED_READ(shoal_qk_norm_args, gamma_plus_one, args, args_size, &own);
-    if (status < 0)
-        return shoali_tape_poison(tape, status);
+    const shoal_qk_norm_args own = args ? *args : (shoal_qk_norm_args){0};
     struct shoali_heads mine;
     qkv = shoali_tensor_need_heads(tape, qkv, own.heads,
                                    own.kv_heads > 0 ? own.kv_heads : own.heads, &mine);

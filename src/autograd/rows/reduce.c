@@ -48,6 +48,7 @@ static shoal_status reduce_forward(struct shoal_tape *tape, struct shoali_node *
         .reduced = attr->reduced,
         .inner = attr->inner,
         .factor = attr->factor,
+        .row_order = attr->dim != SHOAL_ALL_DIMS && attr->dim + 1 < node->in[0]->tensor.shape.ndim,
         .dtype = node->in[0]->tensor.dtype,
         .dtype_out = node->out[0]->tensor.dtype,
     };

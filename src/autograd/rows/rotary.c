@@ -19,28 +19,28 @@ static shoal_status check_rope(const shoal_rope_args *rope)
     if (rope->rotary_size < 0 || rope->rotary_size % 2 != 0 ||
         rope->rotary_size > 2 * SHOALI_ROTARY_PAIRS)
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "rotary positions of %lld elements of a head; the number must be even "
-                          "and at most %d",
+                          "rotary positions: rotary_size is %lld; it must be even and at most %d",
                           (long long)rope->rotary_size, 2 * SHOALI_ROTARY_PAIRS);
     if (!(rope->base >= 1))
-        return SHOAL_FAIL(SHOAL_EINVAL, "rotary positions with the base %g; it must be 1 or more",
+        return SHOAL_FAIL(SHOAL_EINVAL, "rotary positions: base is %g; it must be at least 1",
                           rope->base);
     if (rope->scaling != SHOAL_ROPE_SCALING_NONE && rope->scaling != SHOAL_ROPE_SCALING_LINEAR &&
         !llama3)
-        return SHOAL_FAIL(SHOAL_EINVAL, "rotary positions with scaling %d, which is not known",
-                          (int)rope->scaling);
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "rotary positions: scaling %d is unknown; use one of enum shoal_rope_scaling",
+            (int)rope->scaling);
     if (rope->scaling != SHOAL_ROPE_SCALING_NONE && !(rope->factor >= 1))
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "rotary positions scaled by a factor of %g; it must be 1 or more",
+        return SHOAL_FAIL(SHOAL_EINVAL, "rotary positions: factor is %g; it must be at least 1",
                           rope->factor);
     if (llama3 &&
         (!(rope->low_freq_factor > 0) || !(rope->high_freq_factor > rope->low_freq_factor) ||
          rope->original_max_position < 1))
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "rotary positions scaled as those of Llama 3 with frequency factors %g "
-                          "and %g of %lld positions; needed is 0 < low < high, and 1 position",
-                          rope->low_freq_factor, rope->high_freq_factor,
-                          (long long)rope->original_max_position);
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "rotary positions: Llama 3 scaling has frequency factors %g and %g and %lld original "
+            "positions; it needs 0 < low < high and at least 1 position",
+            rope->low_freq_factor, rope->high_freq_factor, (long long)rope->original_max_position);
     return SHOAL_OK;
 }
 
@@ -57,14 +57,12 @@ static double scale_llama3(const shoal_rope_args *rope, double frequency)
     return (1 - smooth) * frequency / rope->factor + smooth * frequency;
 }
 
-shoal_status shoal_rope_frequencies_sized(const shoal_rope_args *args, size_t args_size,
-                                          float *inverse_frequency)
+shoal_status shoal_rope_frequencies(const shoal_rope_args *args, float *inverse_frequency)
 {
     shoal_status status;
     shoal_rope_args rope = {0};
-    SHOAL_TRY(status,
-              SHOALI_SIZED_READ(shoal_rope_args, original_max_position, args, args_size, &rope),
-              done);
+    if (args)
+        rope = *args;
     if (rope.base == 0)
         rope.base = 10000;
     SHOAL_TRY(status, check_rope(&rope), done);
@@ -104,16 +102,16 @@ static shoal_status rotary_infer(struct shoal_tape *tape, struct shoali_node *no
     }
     if (!shoali_block_dim(qkv, 1, &whole, &attr->first_position)) {
         status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "rotary: the positions of qkv %s are no part of a sequence: cut it "
-                            "into parts of whole positions, or set its block",
+                            "rotary: the place of qkv %s in the sequence is unknown: split it into "
+                            "whole positions",
                             shoali_shape_format(&qkv->shape, text));
         goto done;
     }
     if (tape->generation == NULL &&
         attr->first_position + qkv->shape.dim[1] > SHOALI_ROTARY_POSITIONS) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "rotary: a sequence of %lld; positions end at %d",
-                            (long long)(attr->first_position + qkv->shape.dim[1]),
-                            SHOALI_ROTARY_POSITIONS);
+        status = SHOAL_FAIL(
+            SHOAL_EINVAL, "rotary: the sequence has %lld positions; at most %d are supported",
+            (long long)(attr->first_position + qkv->shape.dim[1]), SHOALI_ROTARY_POSITIONS);
         goto done;
     }
     SHOAL_TRY(status, shoali_row_output_like_first(tape, node), done);
@@ -208,14 +206,9 @@ static const struct shoali_op_row rotary_row = {
     .flags = SHOALI_ROW_COLUMNS,
 };
 
-shoal_tensor *shoal_rotary_sized(shoal_tape *tape, shoal_tensor *qkv, const shoal_rotary_args *args,
-                                 size_t args_size)
+shoal_tensor *shoal_rotary(shoal_tape *tape, shoal_tensor *qkv, const shoal_rotary_args *args)
 {
-    shoal_rotary_args own = {0};
-    const shoal_status status =
-        SHOALI_SIZED_READ(shoal_rotary_args, interleaved, args, args_size, &own);
-    if (status < 0)
-        return shoali_tape_poison(tape, status);
+    const shoal_rotary_args own = args ? *args : (shoal_rotary_args){0};
     struct shoali_heads mine;
     qkv = shoali_tensor_need_heads(tape, qkv, own.heads,
                                    own.kv_heads > 0 ? own.kv_heads : own.heads, &mine);

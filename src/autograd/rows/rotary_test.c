@@ -79,9 +79,9 @@ static void test_mistakes(void **state)
     (void)state;
     refuse(&(shoal_rope_args){.rotary_size = 7}, "must be even");
     refuse(&(shoal_rope_args){.rotary_size = 258}, "at most 256");
-    refuse(&(shoal_rope_args){.rotary_size = 8, .base = 0.5}, "base 0.5");
+    refuse(&(shoal_rope_args){.rotary_size = 8, .base = 0.5}, "base is 0.5");
     refuse(&(shoal_rope_args){.rotary_size = 8, .scaling = SHOAL_ROPE_SCALING_LINEAR}, "factor");
-    refuse(&(shoal_rope_args){.rotary_size = 8, .scaling = (shoal_rope_scaling)9}, "not known");
+    refuse(&(shoal_rope_args){.rotary_size = 8, .scaling = (shoal_rope_scaling)9}, "is unknown");
     refuse(&(shoal_rope_args){.rotary_size = 8,
                               .scaling = SHOAL_ROPE_SCALING_LLAMA3,
                               .factor = 8,
@@ -89,6 +89,15 @@ static void test_mistakes(void **state)
                               .high_freq_factor = 4,
                               .original_max_position = 8192},
            "low < high");
+    shoal_rope_args llama3 = {.rotary_size = 8,
+                              .scaling = SHOAL_ROPE_SCALING_LLAMA3,
+                              .factor = 8,
+                              .low_freq_factor = 1,
+                              .high_freq_factor = 4};
+    float f[256];
+    refuse(&llama3, "at least 1 position");
+    llama3.original_max_position = 1;
+    assert_int_equal(shoal_rope_frequencies(&llama3, f), SHOAL_OK);
 }
 
 /* Element i of a head's `size` turned elements at a position. */

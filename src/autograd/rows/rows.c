@@ -78,7 +78,7 @@ shoal_status shoali_row_need_packed_heads(const struct shoali_node *node, int64_
     if (!fits || shape->ndim != 3 || shape->dim[2] == 0 || shape->dim[2] % packed != 0) {
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "%s: qkv %s does not split into %lld query and 2 x %lld key/value "
-                            "heads; needed is [B, T, (H + 2*KV) * D] with H a multiple of KV",
+                            "heads; it must be [B, T, (H + 2*KV) * D] with H a multiple of KV",
                             node->row->name, shoali_shape_format(shape, text), (long long)heads,
                             (long long)kv_heads);
         goto done;

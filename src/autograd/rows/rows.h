@@ -2,15 +2,20 @@
  * function that records it.
  *
  * FLOPs count a multiply and an add as two; attention counts the full T x T products, causal or
- * not, as model FLOPs do, and with a window T x window. Element-wise ops count one per element. Bytes are those of inputs,
- * parameters and outputs, once each.
+ * not, as model FLOPs do, and with a window T x window. Element-wise ops count one per element.
+ * Bytes are those of inputs, parameters and outputs, once each.
  */
 #ifndef SHOALI_AUTOGRAD_ROWS_H
 #define SHOALI_AUTOGRAD_ROWS_H
 
 #include "autograd/tape/tape.h"
 
-#define SHOALI_ROW_HEAD .abi = SHOALI_OP_ROW_ABI, .bytes = sizeof(struct shoali_op_row)
+/* `prepare` of all rows: gathers inputs whose partition the row's flags do not accept. */
+SHOAL_CHECKED shoal_status shoali_tensor_make_whole(struct shoal_tape *tape,
+                                                    struct shoali_record_args *record);
+#define SHOALI_ROW_HEAD                                              \
+    .abi = SHOALI_OP_ROW_ABI, .bytes = sizeof(struct shoali_op_row), \
+    .prepare = shoali_tensor_make_whole
 
 /* base + elements; also for meta mode's NULL. */
 static inline void *shoali_at(const void *base, int64_t elements, shoal_dtype dtype)
@@ -92,10 +97,6 @@ bool shoali_block_dim(const struct shoal_tensor *tensor, int32_t dim, int64_t *g
 
 /* ---- tp: rows/tensor.c, rows/columns.c; autograd/tensor_parallel.h ---- */
 
-static inline bool shoali_tensor_is_cut(const struct shoal_tape *tape)
-{
-    return tape->args.tensor_parallel.ranks > 1;
-}
 enum shoali_tensor_rule { SHOALI_TENSOR_WHOLE, SHOALI_TENSOR_COLUMN, SHOALI_TENSOR_ROW };
 /* How tp cuts a matrix whose outputs are along out_dim. */
 enum shoali_tensor_rule shoali_tensor_rule(const struct shoal_tape *tape,
@@ -109,15 +110,16 @@ struct shoali_leave_args {
     struct shoal_param *bias;
     shoal_tensor *residual;
     shoal_activation activation;
-    bool wide; /* x: shares of an exact sum, in the wide type (rows/splits.h) */
+    bool wide; /* x: shares of an exact sum, in the wide type (rows/exact_splits.h) */
 };
-/* act(sum over tp of x + bias) + residual; with sequence parallelism of this rank's positions. Closes
- * x. */
+/* act(sum over tp of x + bias) + residual; with sequence parallelism of this rank's positions.
+ * Closes x. */
 shoal_tensor *shoali_tensor_leave(shoal_tape *tape, shoal_tensor *x,
                                   const struct shoali_leave_args *args);
 /* Gives back what no one but recorded nodes will read; if it is not `kept`. */
 void shoali_tensor_done(shoal_tape *tape, shoal_tensor *x, const shoal_tensor *kept);
-/* The whole of a sequence (of a last dim: shoali_tensor_gather_columns); own columns of a replicated x, divided as `columns`. */
+/* The whole of a sequence (of a last dim: shoali_tensor_gather_columns); own columns of a
+ * replicated x, divided as `columns`. */
 shoal_tensor *shoali_tensor_gather_sequence(shoal_tape *tape, shoal_tensor *x);
 shoal_tensor *shoali_tensor_take_columns(shoal_tape *tape, shoal_tensor *x,
                                          const struct shoali_columns *columns);
@@ -128,14 +130,13 @@ bool shoali_tensor_scatters(const struct shoal_tape *tape, const shoal_tensor *x
 /* Says that output 0's last dim is so divided. */
 void shoali_tensor_set_columns(struct shoali_node *node, const struct shoali_columns *columns);
 bool shoali_columns_equal(const struct shoali_columns *a, const struct shoali_columns *b);
-/* This rank's heads of packed qkv, of the whole's `heads` and `kv_heads`. Without cut columns all. */
+/* This rank's heads of packed qkv, of the whole's `heads` and `kv_heads`. Without cut columns
+ * all. */
 struct shoali_heads {
     int64_t heads, kv_heads, first_head, whole_heads;
 };
-/* False: qkv is cut, but not into whole heads. */
-bool shoali_tensor_heads(const shoal_tensor *qkv, int64_t heads, int64_t kv_heads,
-                         struct shoali_heads *mine);
-/* For public ops on packed qkv: gathers qkv if heads are not divided, and counts those that are here. */
+/* For public ops on packed qkv: gathers qkv if heads are not divided, and counts those that are
+ * here. */
 shoal_tensor *shoali_tensor_need_heads(shoal_tape *tape, shoal_tensor *qkv, int64_t heads,
                                        int64_t kv_heads, struct shoali_heads *mine);
 

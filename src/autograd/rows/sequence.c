@@ -20,16 +20,15 @@ shoal_status shoali_sequence_check(const struct shoal_tape *tape, int64_t length
     const int32_t ranks = tape->args.tensor_parallel.ranks;
     if (length % ranks == 0)
         return SHOAL_OK;
-    return SHOAL_FAIL(
-        SHOAL_EINVAL,
-        "sequence_parallel: a sequence of %lld cannot be divided by the %d ranks along "
-        "tp; give a length that is a multiple",
-        (long long)length, (int)ranks);
+    return SHOAL_FAIL(SHOAL_EINVAL,
+                      "sequence_parallel: a sequence of %lld cannot be divided by the %d ranks "
+                      "along tp; use a length that is a multiple of the ranks",
+                      (long long)length, (int)ranks);
 }
 
 bool shoali_tensor_scatters(const struct shoal_tape *tape, const shoal_tensor *x)
 {
-    return tape->status >= 0 && x != NULL && shoali_tensor_is_cut(tape) &&
+    return tape->status >= 0 && x != NULL && shoali_is_tensor_parallel(tape) &&
            tape->args.tensor_parallel.sequence && tape->generation == NULL && x->shape.ndim > 2;
 }
 

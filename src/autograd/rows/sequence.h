@@ -1,5 +1,6 @@
-/* sequence - tensors [B, T/t, ..] whose sequence tp divides: between their layout, in which a sample's
- * positions follow each other, and that of messages, in which a rank's do. For the files of tp's rows.
+/* sequence - tensors [B, T/t, ..] whose sequence tp divides: between their layout, in which a
+ * sample's positions follow each other, and that of messages, in which a rank's do. For the files
+ * of tp's rows.
  */
 #ifndef SHOALI_AUTOGRAD_SEQUENCE_H
 #define SHOALI_AUTOGRAD_SEQUENCE_H

@@ -177,13 +177,11 @@ static shoal_status concat_infer(struct shoal_tape *tape, struct shoali_node *no
     for (int32_t i = 1; i < SHOALI_NODE_MAX_INPUTS && node->in[i] != NULL; i++) {
         const struct shoal_tensor *part = &node->in[i]->tensor;
         if (part->dtype != first->dtype || differs_outside(&part->shape, &first->shape, *dim)) {
-            status =
-                SHOAL_FAIL(SHOAL_EINVAL,
-                           "concat: part %d is %s %s; it must be %s %s but for "
-                           "dim %d",
-                           (int)i, shoal_dtype_name(part->dtype),
-                           shoali_shape_format(&part->shape, got), shoal_dtype_name(first->dtype),
-                           shoali_shape_format(&first->shape, expected), (int)*dim);
+            status = SHOAL_FAIL(
+                SHOAL_EINVAL, "concat: part %d is %s %s; it must be %s %s except for dim %d",
+                (int)i, shoal_dtype_name(part->dtype), shoali_shape_format(&part->shape, got),
+                shoal_dtype_name(first->dtype), shoali_shape_format(&first->shape, expected),
+                (int)*dim);
             goto done;
         }
         shape.dim[*dim] += part->shape.dim[*dim];

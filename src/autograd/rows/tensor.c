@@ -1,11 +1,12 @@
-/* tensor.c - what stands before a column weight and behind a row weight. */
+/* tensor.c - what stands before a column weight and behind a row weight, and before any row whose
+ * inputs are divided. */
+#include "autograd/rows/exact_splits.h"
 #include "autograd/rows/sequence.h"
-#include "autograd/rows/splits.h"
 
 enum shoali_tensor_rule shoali_tensor_rule(const struct shoal_tape *tape,
                                            const struct shoal_param *weight, int32_t out_dim)
 {
-    if (!shoali_tensor_is_cut(tape) || weight == NULL || weight->shape.ndim != 2 ||
+    if (!shoali_is_tensor_parallel(tape) || weight == NULL || weight->shape.ndim != 2 ||
         (weight->cut_by & (SHOAL_AXIS_TP | SHOAL_AXIS_EXPERT)) != SHOAL_AXIS_TP)
         return SHOALI_TENSOR_WHOLE;
     return weight->tensor_dim == out_dim ? SHOALI_TENSOR_COLUMN : SHOALI_TENSOR_ROW;
@@ -15,6 +16,21 @@ void shoali_tensor_done(shoal_tape *tape, shoal_tensor *x, const shoal_tensor *k
 {
     if (tape->status >= 0 && x != NULL && x != kept)
         shoali_tensor_close(tape, shoali_tape_tensor_of(x));
+}
+
+shoal_status shoali_tensor_make_whole(struct shoal_tape *tape, struct shoali_record_args *record)
+{
+    const unsigned flags = record->row->flags;
+    if (!shoali_is_tensor_parallel(tape))
+        return SHOAL_OK;
+    for (int32_t i = 0; i < SHOALI_NODE_MAX_INPUTS && tape->status >= 0; i++) {
+        if (record->inputs[i] && record->inputs[i]->columns.parts > 0 &&
+            !(flags & SHOALI_ROW_COLUMNS))
+            record->inputs[i] = shoali_tensor_gather_columns(tape, record->inputs[i]);
+        if (record->inputs[i] && record->inputs[i]->sequence_part && !(flags & SHOALI_ROW_SEQUENCE))
+            record->inputs[i] = shoali_tensor_gather_sequence(tape, record->inputs[i]);
+    }
+    return tape->status;
 }
 
 /* ---- enter: x as it is ---- */
@@ -157,8 +173,8 @@ static shoal_status check_exact(const struct shoal_tape *tape)
     if (!tp->exact || (tp->splits > 0 && tp->splits % tp->ranks == 0))
         return SHOAL_OK;
     return SHOAL_FAIL(SHOAL_EINVAL,
-                      "exact_splits.tensor is %d and %d ranks are along tp: with \"reduction\": "
-                      "\"exact\" the ranks must divide it",
+                      "exact_splits.tensor is %d, but there are %d ranks along tp: with "
+                      "\"reduction\": \"exact\" the number of ranks must divide it",
                       (int)tp->splits, (int)tp->ranks);
 }
 
@@ -348,6 +364,7 @@ static shoal_status bias_rows(struct shoal_tape *tape, struct shoali_node *node,
         .inner = columns,
         .factor = 1,
         .accumulate = accumulate,
+        .row_order = true,
         .dtype = y->dtype,
         .dtype_out = shoali_wide(y->dtype),
     };
@@ -397,8 +414,8 @@ static const struct shoali_op_row leave_row = {
 
 /* ---- leave with sequence parallelism: the own positions of the sum ---- */
 
-/* The scratch: of wide shares the own part of the sum, which is rounded behind it; then the message in
- * the order of ranks, where samples make one necessary. */
+/* The scratch: of wide shares the own part of the sum, which is rounded behind it; then the message
+ * in the order of ranks, where samples make one necessary. */
 static shoal_status scatter_post(struct shoal_tape *tape, struct shoali_node *node)
 {
     shoal_status status = SHOAL_OK;

@@ -126,7 +126,7 @@ static shoal_status open_place(const struct rank *rank, const struct shoali_obse
     shoal_status status;
     const struct shoali_accelerator *accelerator;
     const struct shoali_axis_place along = {SHOAL_AXIS_TP, rank->ranks, rank->rank, 1};
-    SHOAL_TRY(status, shoali_ops_select("ref", &place->ops), done);
+    SHOAL_TRY(status, shoali_ops_select("ref", NULL, &place->ops), done);
     SHOAL_TRY(status, shoali_accelerator_select(NULL, &accelerator), done);
     SHOAL_TRY(status, shoali_device_create(accelerator, rank->rank, NULL, &place->device), done);
     SHOAL_TRY(status, shoali_stream_create(place->device, &place->stream), done);
@@ -302,8 +302,74 @@ static void test_values_and_gradients(void **state)
         }
 }
 
+/* ---- gates ----------------------------------------------------------------------------------- */
+
+static shoal_status declare_gate(const void *config, shoal_declaration *declaration)
+{
+    return shoal_declare_param(declaration,
+                               &(shoal_param_spec){.name = "gate",
+                                                   .shape = {2, {C, 16}},
+                                                   .split = {*(const shoal_param_split *)config}});
+}
+
+static void forward_gate(const shoal_layer *self, shoal_tape *tape, shoal_boundary *boundary)
+{
+    shoal_tensor *x =
+        shoal_linear(tape, shoal_tape_input(tape, 0), shoal_layer_param(self, 0), NULL);
+    x = shoal_glu(tape, x, SHOAL_ACTIVATION_SILU);
+    shoal_boundary_set(tape, boundary, &x, 1);
+}
+
+static const shoal_layer_type gate_type = {
+    .name = "gate", .declare = declare_gate, .forward = forward_gate};
+
+/* A gated unit takes what makes its input in two equal parts, of which a rank has a share each. */
+static void test_gate(void **state)
+{
+    static const struct {
+        int64_t part[2];
+        bool fits;
+    } cases[] = {{{8, 8}, true}, {{0}, false}, {{4, 12}, false}};
+    const struct shoali_axis_place along = {SHOAL_AXIS_TP, 2, 1, 1};
+    const shoal_shape shape = shoal_shape_2(1, C);
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        const shoal_param_split split = {.axis = SHOAL_AXIS_TP,
+                                         .dim = 1,
+                                         .part_count = cases[k].part[0] > 0 ? 2 : 0,
+                                         .part = {cases[k].part[0], cases[k].part[1]}};
+        const shoal_layer_spec spec = {&gate_type, "gate", &split};
+        const shoal_model gate = {.name = "gate", .layers = &spec, .layer_count = 1};
+        shoal_boundary boundary = {0};
+        struct shoali_module module;
+        struct shoali_slot *slot;
+        struct shoal_tape *tape;
+        rig_ok(shoali_module_init(&module, &gate, SHOAL_F32, &along, 1));
+        rig_ok(shoali_slot_create(NULL, 0, &slot));
+        rig_ok(shoali_tape_create(
+            &(struct shoali_tape_args){.module = &module,
+                                       .slot = slot,
+                                       .dtype = SHOAL_F32,
+                                       .tensor_parallel = {.ranks = 2, .rank = 1}},
+            &tape));
+        rig_ok(shoali_tape_begin(tape, &(struct shoali_tape_begin){.training = true}));
+        shoal_tensor *x = shoali_tape_add_input(tape, SHOAL_F32, &shape, NULL, false);
+        shoali_tape_set_batch(tape, &x, 1);
+        const shoal_status status = shoali_tape_forward_layers(tape, &module, 0, 1, &boundary);
+        assert_int_equal(status, cases[k].fits ? SHOAL_OK : SHOAL_EINVAL);
+        if (cases[k].fits)
+            assert_int_equal(shoal_tensor_shape(boundary.tensor[0])->dim[1], 4);
+        else
+            assert_non_null(strstr(shoal_error_message(), "glu: tp does not divide both halves"));
+        shoali_tape_destroy(tape);
+        shoali_slot_destroy(slot);
+        shoali_module_fini(&module);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values_and_gradients)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values_and_gradients),
+                                       cmocka_unit_test(test_gate)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,7 +37,8 @@ static bool any_param_wants_grad(const struct shoali_node *node)
 
 static shoal_status backward_node(struct shoal_tape *tape, struct shoali_node *node);
 
-/* The node before, whose collective goes beside this one's weight gradient: what it sends is ready. */
+/* The node before, whose collective goes beside this one's weight gradient: what it sends is
+ * ready. */
 static shoal_status hurry_sender(struct shoal_tape *tape, const struct shoali_node *node)
 {
     shoal_status status = SHOAL_OK;
@@ -162,8 +163,7 @@ static shoal_status seed_output(struct shoal_tape *tape, struct shoal_tensor *te
         SHOAL_TRY(status, shoali_tape_workspace(tape, output->bytes, &to), done);
     const struct shoali_set_args args = {
         .y = to, .count = count, .value = seed_value, .dtype = tensor->dtype};
-    if (count > 0)
-        SHOAL_TRY(status, SHOALI_LAUNCH(tape, shoali_op_set(&tape->args.exec, &args)), done);
+    SHOAL_TRY(status, SHOALI_LAUNCH(tape, shoali_op_set(&tape->args.exec, &args)), done);
     if (again)
         SHOAL_TRY(status, shoali_grad_add(tape, to, output->grad, count, tensor->dtype, true),
                   done);
@@ -213,7 +213,7 @@ static shoal_status check_backward(const struct shoal_tape *tape,
                                         "nothing was saved");
     if (tape->backward_done)
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "backward: it has run already and freed what it read; record again");
+                          "backward: it has already run and freed its inputs; record again");
     if (tape->open_scope >= 0)
         return SHOAL_FAIL(SHOAL_EINVAL, "backward: scope %s is still open",
                           shoali_tape_path(tape, tape->open_scope));
@@ -260,8 +260,8 @@ shoal_status shoali_tape_backward_weight(struct shoal_tape *tape)
     if (status < 0)
         return status;
     if (!tape->backward_done || !tape->defer_weight || tape->weights_done)
-        return SHOAL_FAIL(SHOAL_EINVAL, "backward_weight: needs one backward with defer_weight "
-                                        "before, and runs once");
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "backward_weight: call it once, after a backward with defer_weight");
     tape->weights_done = true;
     for (int32_t n = tape->node_count - 1; n >= 0; n--) {
         struct shoali_node *node = tape->node[n];

@@ -3,20 +3,6 @@
 
 #include <inttypes.h>
 
-void shoali_tape_set_block(struct shoal_tensor *tensor, const shoal_shape *global,
-                           const int64_t *offset)
-{
-    shoal_status status;
-    if (tensor == NULL)
-        return;
-    struct shoal_tape *tape = tensor->tape;
-    SHOAL_TRY(status, shoali_block_make(&tensor->shape, global, offset, &tensor->block), done);
-done:
-    (void)shoali_tape_poison(tape, status);
-}
-
-/* ---- default ---- */
-
 /* What is made of samples in an unknown order: one range, as if each sample had an equal part of
  * it. What is not, is the same for all samples: a whole. */
 static shoal_status flat_block(const struct shoal_tape *tape, struct shoal_tensor *tensor)

@@ -5,21 +5,21 @@
 
 /* ---- staging ---- */
 
-void shoali_staging_fini(struct shoali_staging *staging, struct shoali_device *device)
+void shoali_input_staging_fini(struct shoali_input_staging *staging, struct shoali_device *device)
 {
     if (staging->pending)
         (void)!shoali_device_accelerator(device)->event_synchronize(staging->event);
     shoali_device_host_free(device, staging->memory);
     shoali_event_destroy(staging->event);
-    *staging = (struct shoali_staging){0};
+    *staging = (struct shoali_input_staging){0};
 }
 
 /* A wait for the reuse of staging memory, not for a result: it goes to the table directly and is no
  * counted synchronisation. The copies are long done by then. */
-shoal_status shoali_staging_begin(struct shoal_tape *tape)
+shoal_status shoali_input_staging_begin(struct shoal_tape *tape)
 {
     shoal_status status = SHOAL_OK;
-    struct shoali_staging *staging = &tape->staging;
+    struct shoali_input_staging *staging = &tape->staging;
     struct shoali_device *device = shoali_stream_device(tape->args.exec.stream);
     if (staging->pending)
         SHOAL_TRY(status, shoali_device_accelerator(device)->event_synchronize(staging->event),
@@ -33,13 +33,13 @@ done:
 static shoal_status staging_reserve(struct shoal_tape *tape, size_t bytes, void **memory)
 {
     shoal_status status = SHOAL_OK;
-    struct shoali_staging *staging = &tape->staging;
+    struct shoali_input_staging *staging = &tape->staging;
     struct shoali_device *device = shoali_stream_device(tape->args.exec.stream);
     bytes = (bytes + 63) / 64 * 64;
     if (staging->event == NULL)
         SHOAL_TRY(status, shoali_event_create(device, &staging->event), done);
     if (staging->capacity - staging->used < bytes) {
-        SHOAL_TRY(status, shoali_staging_begin(tape), done);
+        SHOAL_TRY(status, shoali_input_staging_begin(tape), done);
         const size_t wanted = staging->capacity * 2 > bytes ? staging->capacity * 2 : bytes;
         shoali_device_host_free(device, staging->memory);
         staging->memory = NULL;

@@ -76,8 +76,6 @@ void shoali_node_unsave(struct shoal_tape *tape, struct shoali_node *node)
         tensor->saves--;
         shoali_tensor_unref(tape, tensor);
     }
-    node->saves_inputs = 0;
-    node->saves_outputs = 0;
 }
 
 /* ---- scopes: drop and replay ---- */
@@ -282,27 +280,5 @@ shoal_status shoali_scope_replay(struct shoal_tape *tape, struct shoali_tape_sco
     hold_outer_inputs(tape, scope, false);
     scope->dropped = false;
 done:
-    return status;
-}
-
-shoal_status shoali_tape_replay_scope(struct shoal_tape *tape, int32_t scope)
-{
-    shoal_status status = tape->status;
-    if (status < 0)
-        return status;
-    if (scope < 0 || scope >= tape->scope_count)
-        return SHOAL_FAIL(SHOAL_EINVAL, "replay: scope %d does not exist; the tape has %d",
-                          (int)scope, (int)tape->scope_count);
-    struct shoali_tape_scope *found = tape->scope[scope];
-    if (found->last_scope == 0 || found->dropped || tape->backward_done)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "replay: scope %s is still open, already recomputed, or its backward has "
-                          "run",
-                          found->scope.path);
-    drop_inner(tape, found);
-    SHOAL_TRY(status, replay_nodes(tape, found), done);
-done:
-    if (status < 0)
-        (void)shoali_tape_poison(tape, status);
     return status;
 }

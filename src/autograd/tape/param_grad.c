@@ -12,18 +12,19 @@ static shoal_status check_sink(const struct shoal_tape *tape, const struct shoal
     const shoal_dtype direct = gradient_dtype(param);
     const bool exact = sink->dtype == SHOAL_I64 && direct == SHOAL_F32;
     if (sink->dtype != direct && !exact)
-        return SHOAL_FAIL(SHOAL_EINTERNAL, "parameter %s (%s): its gradient sink is %s; use %s%s",
+        return SHOAL_FAIL(SHOAL_EINTERNAL, "parameter %s (%s): its gradient buffer is %s; use %s%s",
                           param->name, shoal_dtype_name(param->dtype),
                           shoal_dtype_name(sink->dtype), shoal_dtype_name(direct),
                           direct == SHOAL_F32 ? " or I64" : "");
     if (!shoali_tape_is_meta(tape) && sink->destination == NULL)
         return SHOAL_FAIL(SHOAL_EINTERNAL,
-                          "parameter %s has no gradient sink; set one before backward",
+                          "parameter %s has no gradient buffer; set one before backward",
                           param->name);
     if (!shoali_tape_is_meta(tape) && exact && sink->flag == NULL)
-        return SHOAL_FAIL(SHOAL_EINTERNAL,
-                          "parameter %s: its exact sink has no flag for values out of range",
-                          param->name);
+        return SHOAL_FAIL(
+            SHOAL_EINTERNAL,
+            "parameter %s: its exact gradient buffer has no flag for values out of range",
+            param->name);
     return SHOAL_OK;
 }
 
@@ -76,7 +77,7 @@ shoal_status shoali_param_grad_begin(struct shoal_tape *tape, struct shoali_node
         return SHOAL_OK;
     SHOAL_TRY(status, check_sink(tape, target), done);
     if (!shoali_tape_is_meta(tape))
-        target->touched = true;
+        target->has_gradient = true;
     if (target->sink.dtype == SHOAL_I64) {
         SHOAL_TRY(status,
                   shoali_tape_workspace(tape, (size_t)target->count * sizeof(float),
@@ -107,7 +108,7 @@ shoal_status shoali_param_grad_product(struct shoal_tape *tape, struct shoali_no
     const size_t offset = (size_t)first * shoal_dtype_bytes(sink->dtype);
     void *to = meta ? (void *)SHOALI_META_ADDRESS : (char *)sink->destination + offset;
     if (!meta)
-        target->touched = true;
+        target->has_gradient = true;
     product->accumulate = sink->accumulate;
     if (sink->dtype == SHOAL_I64) {
         product->fixed = to;

@@ -120,7 +120,7 @@ static void *run_rank(void *arg)
                                   .backend = "thread",
                                   .timeout_s = 30,
                                   .threads = rank->world};
-    SHOAL_TRY(status, shoali_ops_select("ref", &rank->ops), done);
+    SHOAL_TRY(status, shoali_ops_select("ref", NULL, &rank->ops), done);
     SHOAL_TRY(status, shoali_accelerator_select(NULL, &accelerator), done);
     SHOAL_TRY(status, shoali_device_create(accelerator, rank->rank, NULL, &rank->device), done);
     SHOAL_TRY(status, shoali_stream_create(rank->device, &rank->stream), done);

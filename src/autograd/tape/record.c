@@ -17,11 +17,6 @@ struct shoal_tensor *shoali_node_in(const struct shoali_node *node, int32_t inde
     return node->in[index] != NULL ? &node->in[index]->tensor : NULL;
 }
 
-struct shoal_param *shoali_node_param(const struct shoali_node *node, int32_t index)
-{
-    return node->param[index];
-}
-
 struct shoal_tensor *shoali_node_out(const struct shoali_node *node, int32_t index)
 {
     return node->out[index] != NULL ? &node->out[index]->tensor : NULL;
@@ -285,7 +280,7 @@ struct shoal_tensor *shoali_tape_record(struct shoal_tape *tape,
                                              "record",
                                              record->row->name));
     struct shoali_record_args own = *record;
-    if (shoali_tensor_make_whole(tape, &own) < 0)
+    if (own.row->prepare && own.row->prepare(tape, &own) < 0)
         return NULL;
     struct shoali_node *node = new_node(tape, own.row);
     if (node == NULL)

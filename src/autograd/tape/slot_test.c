@@ -153,6 +153,35 @@ static void test_growth_is_counted(void **state)
     rig_close(&rig);
 }
 
+static int warnings;
+
+static void count_warning(void *user, shoal_log_level level, const char *subsystem, int rank,
+                          const char *text)
+{
+    (void)user, (void)subsystem, (void)rank;
+    if (level == SHOAL_LOG_WARNING && strstr(text, "the plan did not cover this shape"))
+        warnings++;
+}
+
+/* A slot grows in silence, unless a plan has said how large it is. */
+static void test_growth_beyond_a_plan_is_said(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, "ref");
+    rig_ok(shoal_log_configure("info", count_warning, NULL));
+    for (int planned = 0; planned < 2; planned++) {
+        struct shoali_slot *slot;
+        int32_t a;
+        rig_ok(shoali_slot_create(rig.device, planned ? 1000 : 0, &slot));
+        rig_ok(shoali_slot_alloc(slot, 300000, &a));
+        assert_int_equal(warnings, planned);
+        shoali_slot_destroy(slot);
+    }
+    rig_ok(shoal_log_configure(NULL, NULL, NULL));
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -160,6 +189,7 @@ int main(void)
         cmocka_unit_test(test_neighbours_join),
         cmocka_unit_test(test_high_is_of_the_time_since),
         cmocka_unit_test(test_growth_is_counted),
+        cmocka_unit_test(test_growth_beyond_a_plan_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

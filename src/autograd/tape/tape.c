@@ -170,7 +170,7 @@ void shoali_tape_destroy(struct shoal_tape *tape)
     shoali_comm_side_fini(&tape->side);
     shoali_keeper_fini(tape);
     if (!shoali_tape_is_meta(tape))
-        shoali_staging_fini(&tape->staging, shoali_stream_device(tape->args.exec.stream));
+        shoali_input_staging_fini(&tape->staging, shoali_stream_device(tape->args.exec.stream));
     shoali_arena_fini(&tape->arena);
     free(tape->node);
     free(tape->tensor);
@@ -194,7 +194,7 @@ shoal_status shoali_tape_begin(struct shoal_tape *tape, const struct shoali_tape
     if (tape->generation != NULL)
         shoali_kv_cache_rewind(tape->generation->cache);
     if (!shoali_tape_is_meta(tape))
-        SHOAL_TRY(status, shoali_staging_begin(tape), done);
+        SHOAL_TRY(status, shoali_input_staging_begin(tape), done);
 done:
     return status;
 }
@@ -280,11 +280,6 @@ int32_t shoali_tape_scope_count(const struct shoal_tape *tape)
 const struct shoali_scope *shoali_tape_scope(const struct shoal_tape *tape, int32_t index)
 {
     return index >= 0 && index < tape->scope_count ? &tape->scope[index]->scope : NULL;
-}
-
-int32_t shoali_tape_node_count(const struct shoal_tape *tape)
-{
-    return tape->node_count;
 }
 
 void shoali_tape_totals(const struct shoal_tape *tape, int64_t *flops_forward,

@@ -103,7 +103,7 @@ struct shoali_tape_scope {
 };
 
 /* Pinned memory through which host arrays travel. */
-struct shoali_staging {
+struct shoali_input_staging {
     void *memory;
     size_t capacity, used;
     struct shoali_event *event;
@@ -146,7 +146,7 @@ struct shoal_tape {
     bool ids_unchecked;
     void *bad_id; /* device I64, 0 = none; NULL until used */
     int64_t flops_forward, flops_backward, cost_bytes;
-    struct shoali_staging staging;
+    struct shoali_input_staging staging;
     struct {
         void *memory;
         int32_t segment;
@@ -159,6 +159,10 @@ struct shoal_tape {
 #define SHOALI_SCOPE_BEGIN(scope) (-1 - 2 * (scope))
 #define SHOALI_SCOPE_END(scope) (-2 - 2 * (scope))
 
+static inline bool shoali_is_tensor_parallel(const struct shoal_tape *tape)
+{
+    return tape->args.tensor_parallel.ranks > 1;
+}
 static inline struct shoali_tape_tensor *shoali_tape_tensor_of(struct shoal_tensor *tensor)
 {
     return (struct shoali_tape_tensor *)(void *)tensor;
@@ -182,9 +186,9 @@ SHOAL_CHECKED shoal_status shoali_tape_zero(struct shoal_tape *tape, void *memor
 SHOAL_CHECKED shoal_status shoali_tape_bad_id(struct shoal_tape *tape, int64_t **bad_id);
 
 /* ---- inputs.c ---- */
-void shoali_staging_fini(struct shoali_staging *staging, struct shoali_device *device);
+void shoali_input_staging_fini(struct shoali_input_staging *staging, struct shoali_device *device);
 /* Waits until the former recording's copies have left the staging memory. */
-SHOAL_CHECKED shoal_status shoali_staging_begin(struct shoal_tape *tape);
+SHOAL_CHECKED shoal_status shoali_input_staging_begin(struct shoal_tape *tape);
 
 /* ---- coordinates.c ---- */
 /* The block of an output, before the row's infer says more (rows.h). */

@@ -1,14 +1,11 @@
 /* Large blocks: the same bytes whatever the alignment, and not a byte beside them. */
+#include "base/test_cmocka.h"
 #include "comm/algorithms/slots.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 enum { LARGE = 8 << 20, MARGIN = 256, MARK = 0xA5 };
 
@@ -108,7 +105,7 @@ static void test_reduce(void **state)
 {
     (void)state;
     struct reduction r = {.room = LARGE / 2 + 4096};
-    assert_int_equal(shoali_ops_select(NULL, &r.ops), SHOAL_OK);
+    assert_int_equal(shoali_ops_select(NULL, NULL, &r.ops), SHOAL_OK);
     for (int i = 0; i < 2; i++) {
         r.x[i] = make(r.room);
         r.y[i] = make(r.room);

@@ -6,10 +6,10 @@
 
 void shoali_world_say_core(struct shoali_slots_world *world)
 {
-    _Atomic int32_t *said = &world->shared->seat[world->rank].core;
+    _Atomic int32_t *published = &world->shared->seat[world->rank].core;
     const int32_t core = sched_getcpu() + 1;
-    if (atomic_load_explicit(said, memory_order_relaxed) != core)
-        atomic_store_explicit(said, core, memory_order_relaxed);
+    if (atomic_load_explicit(published, memory_order_relaxed) != core)
+        atomic_store_explicit(published, core, memory_order_relaxed);
 }
 
 /* Does a rank below have the core that this one is on? Takes the ranks' cores out of the set. */

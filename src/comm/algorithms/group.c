@@ -1,7 +1,6 @@
 /* The control memory of a group and the small things done with it. */
 #include "comm/algorithms/slots.h"
 
-#include <stdio.h>
 #include <string.h>
 
 struct layout {
@@ -129,17 +128,4 @@ struct shoali_channel *shoali_group_channel(const struct shoali_slots_group *gro
                                             int32_t to)
 {
     return &group->channel[(size_t)from * (size_t)group->size + (size_t)to];
-}
-
-const char *shoali_record_format(const struct shoali_record *record, char *buffer)
-{
-    const char *name = shoali_collective_name((enum shoali_collective)record->kind);
-    bool counted = record->kind != SHOALI_BARRIER && record->kind != SHOALI_SPLIT &&
-                   record->kind != SHOALI_ALL_TO_ALL_V;
-    if (counted)
-        snprintf(buffer, 256, "%s of %lld %s at %s", name, (long long)record->count,
-                 shoal_dtype_name((shoal_dtype)record->dtype), record->here);
-    else
-        snprintf(buffer, 256, "%s at %s", name, record->here);
-    return buffer;
 }

@@ -1,8 +1,10 @@
-/* What a rank is called besides its number, and what it does: said by itself, for messages of others.
+/* What a rank is called besides its number, and what it does: said by itself, for messages of
+ * others.
  *
- * Both stand in the world's shared memory as words of eight characters, each of them atomic: whoever
- * reads while they are written gets a text, of which a part may be the next one's. That is enough
- * for a sentence about a rank that is dead, and costs a post a few stores to a line of its own. */
+ * Both stand in the world's shared memory as words of eight characters, each of them atomic:
+ * whoever reads while they are written gets a text, of which a part may be the next one's. That is
+ * enough for a sentence about a rank that is dead, and costs a post a few stores to a line of its
+ * own. */
 #include "comm/algorithms/slots.h"
 
 #include <stdio.h>
@@ -72,7 +74,8 @@ const char *shoali_seat_doing(const struct shoali_seat_shared *seat, const char 
         at += snprintf(text + at, (size_t)(SHOALI_PLACE_BYTES - at), " of micro-batch %lld",
                        (long long)micro);
     if (step >= 0 && at < SHOALI_PLACE_BYTES)
-        snprintf(text + at, (size_t)(SHOALI_PLACE_BYTES - at), " of step %lld", (long long)step);
+        snprintf(text + at, (size_t)(SHOALI_PLACE_BYTES - at), " of step %lld",
+                 (long long)step + 1);
     return text;
 }
 

@@ -1,6 +1,9 @@
 /* Requests: posting, advancing, waiting, and what happens when a wait fails. */
 #include "comm/algorithms/slots.h"
 
+#include "base/waiting.h"
+#include "comm/timeout.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -15,16 +18,10 @@ enum {
     CROWDED_WAITS = 65536   /* the most that a slow yield keeps from the next try */
 };
 
-static bool is_message(const struct shoali_slots_request *request)
-{
-    return request->post.kind == SHOALI_SEND || request->post.kind == SHOALI_RECV;
-}
-
 static void fill_request(struct shoali_slots_group *group, struct shoali_slots_request *request,
                          const struct shoali_post *post)
 {
     struct shoali_record *record = &request->wire.record;
-    request->state = SHOALI_REQUEST_QUEUED;
     request->post = *post;
     request->element_bytes = shoal_dtype_bytes(post->dtype);
     request->waiting_since_ns = 0;
@@ -33,62 +30,28 @@ static void fill_request(struct shoali_slots_group *group, struct shoali_slots_r
     request->bytes = request->moved = 0;
     request->wire.reachable = 0;
     request->wire.in = request->wire.out = (struct shoali_place){0};
-    record->sequence = is_message(request) ? 0 : group->sequence++;
+    record->sequence = shoali_post_is_message(post) ? 0 : group->sequence++;
     record->group = group->shared->identity;
     shoali_post_describe(post, record);
 }
 
-static void unqueue(struct shoali_slots_group *group, const struct shoali_slots_request *request)
+static shoal_status advance(void *backend, int32_t index)
 {
-    int32_t kept = 0;
-    for (int32_t i = 0; i < group->queued; i++)
-        if (group->queue[i] != request)
-            group->queue[kept++] = group->queue[i];
-    group->queued = kept;
+    struct shoali_slots_group *group = backend;
+    struct shoali_slots_request *request = &group->request[index];
+    return shoali_post_is_message(&request->post) ? shoali_message_advance(group, request)
+                                                  : shoali_collective_advance(group, request);
 }
 
-/* Is there an earlier one of its lane: the collectives, the sends to a rank, the receives from a rank?
- * It needs others, or it would have left the queue. */
-static bool is_held(const struct shoali_slots_group *group, int32_t at)
-{
-    const struct shoali_post *post = &group->queue[at]->post;
-    for (int32_t i = 0; i < at; i++) {
-        const struct shoali_post *earlier = &group->queue[i]->post;
-        if (!is_message(group->queue[at]) && !is_message(group->queue[i]))
-            return true;
-        if (is_message(group->queue[at]) && earlier->kind == post->kind &&
-            earlier->peer == post->peer)
-            return true;
-    }
-    return false;
-}
-
-/* One pass over the queue, each lane in its order. A failure becomes the verdict. */
+/* One pass. A failure becomes the verdict. */
 static shoal_status progress(struct shoali_slots_group *group)
 {
-    if (group->gave_up)
-        return SHOAL_OK;
-    for (int32_t i = 0; i < group->queued;) {
-        struct shoali_slots_request *request = group->queue[i];
-        if (is_held(group, i)) {
-            i++;
-            continue;
-        }
-        const shoal_status status = is_message(request) ? shoali_message_advance(group, request)
-                                                        : shoali_collective_advance(group, request);
-        if (status < 0) {
-            shoali_world_condemn(group->world, -1, status, shoal_error_message());
-            shoali_group_ring_all(group);
-            return status;
-        }
-        if (status == SHOAL_OK) {
-            request->state = SHOALI_REQUEST_DONE;
-            unqueue(group, request);
-            continue;
-        }
-        i++;
+    const shoal_status status = shoali_queue_advance(&group->queue, advance, group);
+    if (status < 0) {
+        shoali_world_abort(group->world, -1, status, shoal_error_message());
+        shoali_group_ring_all(group);
     }
-    return SHOAL_OK;
+    return status;
 }
 
 /* Only where buffers are ordinary memory that the caller may free; a shared arena outlives this.
@@ -103,50 +66,41 @@ static void wait_until_hands_off(const struct shoali_slots_group *group)
             nanosleep(&(struct timespec){0, 100000}, NULL);
 }
 
-/* Gives the request (may be NULL) of an aborted world up and makes the verdict this rank's error.
- */
-static shoal_status fail(struct shoali_slots_group *group, struct shoali_slots_request *request)
+/* Gives the request of an aborted world up and makes the verdict this rank's error. Nothing more is
+ * published: others may still read what the request said, and a later one would overwrite that. */
+static shoal_status fail(struct shoali_slots_group *group,
+                         const struct shoali_slots_request *request)
 {
-    group->gave_up = true;
+    group->queue.gave_up = true;
     wait_until_hands_off(group);
-    if (request) {
-        unqueue(group, request);
-        request->state = SHOALI_REQUEST_FREE;
-    }
+    shoali_queue_remove(&group->queue, request->index);
     return shoali_world_verdict(group->world);
 }
 
 shoal_status shoali_slots_post(void *backend, const struct shoali_post *post, void **out)
 {
     struct shoali_slots_group *group = backend;
-    struct shoali_slots_request *request = NULL;
     shoal_status status = SHOAL_OK;
+    int32_t index;
     *out = NULL;
     SHOAL_TRY(status, shoali_world_verdict(group->world), done);
     shoali_world_say_place(group->world);
     if (!group->beside)
         shoali_world_say_core(group->world);
-    for (int32_t i = 0; i < SHOALI_MAX_REQUESTS && !request; i++)
-        if (group->request[i].state == SHOALI_REQUEST_FREE)
-            request = &group->request[i];
-    if (!request) {
-        status = shoali_post_refuse(post, SHOALI_MAX_REQUESTS);
-        goto done;
-    }
+    SHOAL_TRY(status, shoali_queue_add(&group->queue, post, &index), done);
+    struct shoali_slots_request *request = &group->request[index];
+    request->index = index;
     fill_request(group, request, post);
-    group->queue[group->queued++] = request;
-    if (progress(group) < 0) {
+    if (progress(group) < 0)
         status = fail(group, request);
-    } else if (request->state == SHOALI_REQUEST_DONE) {
-        request->state = SHOALI_REQUEST_FREE;
-    } else {
+    else if (!shoali_queue_take_done(&group->queue, index))
         *out = request;
-    }
 done:
     return status;
 }
 
-/* "rank 2" or "ranks 2 (tp 0, pp 1), 3 (tp 1, pp 1)": those that have not arrived at the group's round; the first or -1. */
+/* "rank 2" or "ranks 2 (tp 0, pp 1), 3 (tp 1, pp 1)": those that have not arrived at the group's
+ * round, "" without any; the first or -1. */
 static int32_t list_missing(const struct shoali_slots_group *group, char *text, size_t bytes)
 {
     char list[360] = "", name[SHOALI_PLACE_BYTES];
@@ -163,47 +117,45 @@ static int32_t list_missing(const struct shoali_slots_group *group, char *text, 
         }
         count++;
     }
-    snprintf(text, bytes, "%s %s", count > 1 ? "ranks" : "rank", list);
+    if (count > 0)
+        snprintf(text, bytes, "%s %s", count > 1 ? "ranks" : "rank", list);
     return first;
 }
 
-static void describe_timeout(const struct shoali_slots_group *group,
-                             const struct shoali_slots_request *request, char *text, size_t bytes)
+/* What the request waits for; the first rank that is missing, or -1. */
+static int32_t find_late(const struct shoali_slots_group *group,
+                         const struct shoali_slots_request *request, struct shoali_late *late)
 {
-    static const char advice[] = "if it is only slow, raise the timeout (DEEPSPEED_TIMEOUT, in "
-                                 "minutes)";
-    char own[256], last[256], missing[400] = "", peer[SHOALI_PLACE_BYTES];
-    double seconds = (double)group->world->timeout_ns * 1e-9;
-    if (is_message(request)) {
-        const struct shoali_seat seat = {.world_rank =
-                                             shoali_slots_number(group, request->post.peer),
-                                         .shared = shoali_slots_seat(group, request->post.peer)};
-        snprintf(text, bytes, "%s: %s did not %s within %.1f s; %s",
-                 shoali_record_format(&request->wire.record, own), shoali_rank_format(&seat, peer),
-                 request->post.kind == SHOALI_SEND ? "receive" : "send", seconds, advice);
-        return;
+    const int32_t peer = request->post.peer;
+    request = &group->request[shoali_queue_first(&group->queue, request->index)];
+    *late = (struct shoali_late){.post = &request->post, .record = &request->wire.record};
+    if (shoali_post_is_message(&request->post)) {
+        late->peer = (struct shoali_seat){.world_rank = shoali_slots_number(group, peer),
+                                          .shared = shoali_slots_seat(group, peer)};
+        return -1;
     }
-    /* The first collective in the queue is what the others are waited for. */
-    for (int32_t i = group->queued - 1; i >= 0; i--)
-        if (!is_message(group->queue[i]))
-            request = group->queue[i];
-    int32_t first = list_missing(group, missing, sizeof(missing));
-    shoali_record_format(&request->wire.record, own);
-    if (first < 0)
-        snprintf(text, bytes, "%s did not complete within %.1f s", own, seconds);
-    else if (group->round == 1)
-        snprintf(text, bytes,
-                 "%s: %s did not come within %.1f s, with no earlier call on this "
-                 "group; %s",
-                 own, missing, seconds, advice);
-    else
-        snprintf(text, bytes,
-                 "%s: %s did not come within %.1f s, last call on this group "
-                 "was %s; %s",
-                 own, missing, seconds,
-                 shoali_record_format(&group->slot[first].front[(group->round - 1) % 2].wire.record,
-                                      last),
-                 advice);
+    const int32_t first = list_missing(group, late->missing, sizeof late->missing);
+    if (first >= 0 && group->round > 1)
+        late->last = &group->slot[first].front[(group->round - 1) % 2].wire.record;
+    return first;
+}
+
+/* Whom it waits for; of a collective, unless a lower rank of the group has come and says it. */
+static void say_waiting(const struct shoali_slots_group *group,
+                        const struct shoali_slots_request *request, struct shoali_waiting *waiting)
+{
+    struct shoali_late late;
+    char doing[SHOALI_PLACE_BYTES] = "";
+    waiting->since_ns = request->waiting_since_ns;
+    if (!shoali_waiting_due(waiting, request->wire.record.here))
+        return;
+    const int32_t first = find_late(group, request, &late);
+    for (int32_t r = 0; r < group->rank && !shoali_post_is_message(late.post); r++)
+        if (shoali_group_has_arrived(group, r))
+            return;
+    if (first >= 0)
+        shoali_seat_doing(shoali_slots_seat(group, first), "; last seen in ", doing);
+    shoali_late_warn(&late, shoali_waiting_seconds(waiting), doing);
 }
 
 /* A rank that was stopped, or whose machine slept, has waited for nobody meanwhile: the others may
@@ -218,6 +170,7 @@ static void forgive_absence(struct shoali_slots_request *request, int64_t looked
 static void check_health(struct shoali_slots_group *group, struct shoali_slots_request *request)
 {
     struct shoali_slots_world *world = group->world;
+    struct shoali_late late;
     char text[SHOALI_SENTENCE_BYTES], name[SHOALI_PLACE_BYTES], doing[SHOALI_PLACE_BYTES];
     int32_t dead = world->host->find_dead ? world->host->find_dead(world->user) : -1;
     shoal_status status;
@@ -230,15 +183,15 @@ static void check_health(struct shoali_slots_group *group, struct shoali_slots_r
                  shoali_seat_name(seat, ", ", name),
                  shoali_seat_doing(seat, ", last seen in ", doing));
         /* All ranks get this sentence, and may be ended before they say it: the first one does. */
-        if (shoali_world_condemn(world, -1, SHOAL_EPEER, text))
+        if (shoali_world_abort(world, -1, SHOAL_EPEER, text))
             SHOALI_ERROR("comm", "%s", text);
-    } else if (world->look && (status = world->look(world->look_user)) < 0) {
-        (void)shoali_world_condemn(world, -1, status, shoal_error_message());
-    } else if (world->timeout_ns > 0 &&
-               shoali_now_ns() - request->waiting_since_ns >=
-                   world->timeout_ns / 100 * (100 + request->post.patience)) {
-        describe_timeout(group, request, text, sizeof(text));
-        (void)shoali_world_condemn(world, -1, SHOAL_ETIMEOUT, text);
+    } else if (world->look && (status = world->look(world->poll_user)) < 0) {
+        (void)shoali_world_abort(world, -1, status, shoal_error_message());
+    } else if (shoali_late_is_over(world->timeout_ns, request->waiting_since_ns,
+                                   request->post.patience)) {
+        find_late(group, request, &late);
+        shoali_late_describe(&late, world->timeout_ns, text, sizeof(text));
+        (void)shoali_world_abort(world, -1, SHOAL_ETIMEOUT, text);
     } else {
         return;
     }
@@ -249,7 +202,8 @@ static void check_health(struct shoali_slots_group *group, struct shoali_slots_r
  * them failed right afterwards. */
 static bool is_over(struct shoali_slots_group *group, const struct shoali_slots_request *request)
 {
-    return progress(group) < 0 || request->state == SHOALI_REQUEST_DONE ||
+    return shoali_queue_is_done(&group->queue, request->index) || progress(group) < 0 ||
+           shoali_queue_is_done(&group->queue, request->index) ||
            atomic_load(&group->world->shared->verdict) == SHOALI_VERDICT_SET;
 }
 
@@ -317,6 +271,7 @@ static void sleep_until_over(struct shoali_slots_group *group, struct shoali_slo
     int64_t slice_ns =
         world->timeout_ns > 0 && world->timeout_ns < SLICE_NS ? world->timeout_ns : SLICE_NS;
     int64_t looked_ns = request->waiting_since_ns;
+    struct shoali_waiting waiting = {0};
     for (;;) {
         uint32_t bell = atomic_load(&slot->bell);
         atomic_store(&slot->sleeping, 1);
@@ -324,30 +279,31 @@ static void sleep_until_over(struct shoali_slots_group *group, struct shoali_slo
         if (!over)
             shoali_futex_wait(&slot->bell, bell, slice_ns);
         atomic_store(&slot->sleeping, 0);
-        if (over)
+        if (over) {
+            shoali_waiting_end(&waiting, request->wire.record.here);
             return;
+        }
         const int64_t now_ns = shoali_now_ns();
         if (now_ns - looked_ns < slice_ns)
             continue;
         forgive_absence(request, looked_ns, now_ns);
         check_health(group, request);
+        say_waiting(group, request, &waiting);
         looked_ns = now_ns;
     }
 }
 
-static shoal_status finish(struct shoali_slots_group *group, struct shoali_slots_request *request)
+static shoal_status finish(struct shoali_slots_group *group,
+                           const struct shoali_slots_request *request)
 {
-    if (request->state != SHOALI_REQUEST_DONE)
-        return fail(group, request);
-    request->state = SHOALI_REQUEST_FREE;
-    return SHOAL_OK;
+    return shoali_queue_take_done(&group->queue, request->index) ? SHOAL_OK : fail(group, request);
 }
 
 shoal_status shoali_slots_wait(void *backend, void *request)
 {
     struct shoali_slots_group *group = backend;
     struct shoali_slots_request *own = request;
-    if (own->state != SHOALI_REQUEST_DONE && !is_over(group, own) && !poll(group, own)) {
+    if (!is_over(group, own) && !poll(group, own)) {
         if (!spin(group, own))
             sleep_until_over(group, own);
         if (!group->beside)
@@ -360,7 +316,7 @@ shoal_status shoali_slots_test(void *backend, void *request)
 {
     struct shoali_slots_group *group = backend;
     struct shoali_slots_request *own = request;
-    if (own->state != SHOALI_REQUEST_DONE && !is_over(group, own)) {
+    if (!is_over(group, own)) {
         int64_t now_ns = shoali_now_ns();
         if (own->waiting_since_ns == 0)
             own->waiting_since_ns = own->checked_ns = now_ns;
@@ -421,7 +377,7 @@ void shoali_slots_abort(void *backend, shoal_status status, const char *sentence
 {
     struct shoali_slots_group *group = backend;
     shoali_world_say_place(group->world);
-    (void)shoali_world_condemn(group->world, group->world->rank, status, sentence);
+    (void)shoali_world_abort(group->world, group->world->rank, status, sentence);
     shoali_group_ring_all(group);
 }
 
@@ -433,7 +389,7 @@ shoal_status shoali_slots_verdict(void *backend)
 void shoali_slots_relay(void *backend, shoal_status status, const char *sentence)
 {
     struct shoali_slots_group *group = backend;
-    (void)shoali_world_condemn(group->world, -1, status, sentence);
+    (void)shoali_world_abort(group->world, -1, status, sentence);
     shoali_group_ring_all(group);
 }
 
@@ -441,5 +397,5 @@ void shoali_slots_watch(void *backend, shoal_status (*look)(void *user), void *u
 {
     struct shoali_slots_world *world = ((struct shoali_slots_group *)backend)->world;
     world->look = look;
-    world->look_user = user;
+    world->poll_user = user;
 }

@@ -17,18 +17,18 @@
  * All ranks choose the same way because they choose from the wires alone.
  *
  * send/recv use a channel per ordered pair: a ring of two pieces, head moved by the sender and tail
- * by the receiver. Collectives progress in the order of posts, messages in the order of posts per
- * peer and direction; the two do not wait for each other.
+ * by the receiver. The group's queue (comm/queue.h) keeps the order of collectives and messages.
  *
  * Sleeping: a rank announces `sleeping`, looks once more, and waits on its `bell`. Whoever
  * completes an arrival (the last rank) or moves a channel rings those that sleep. All of this is
  * seq_cst, so either the sleeper sees the news or the publisher sees the sleeper.
  *
- * Cores: where another program wants a core, the system wakes a rank beside the one that rang it, and
- * leaves two ranks on one core and the other program alone on another. The threads that ranks compute
- * with say which core they have when they post; after a wait that was no short one, a rank that finds
- * one with a lower number on its core goes to a core that none has said, if it may and there are as
- * many as ranks. Then it has a part of that core, and the system brings it back when others sleep.
+ * Cores: where another program wants a core, the system wakes a rank beside the one that rang it,
+ * and leaves two ranks on one core and the other program alone on another. The threads that ranks
+ * compute with say which core they have when they post; after a wait that was no short one, a rank
+ * that finds one with a lower number on its core goes to a core that none has said, if it may and
+ * there are as many as ranks. Then it has a part of that core, and the system brings it back when
+ * others sleep.
  *
  * World: what all groups of a rank share; the verdict of a failure lies in its shared memory. The
  * first verdict stays, and every later call of every rank returns it.
@@ -36,7 +36,7 @@
 #ifndef SHOALI_SLOTS_H
 #define SHOALI_SLOTS_H
 
-#include "comm/comm.h"
+#include "comm/queue.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -46,7 +46,6 @@
 enum {
     SHOALI_MAX_RANKS = SHOALI_REDUCE_MAX_SOURCES, /* of one machine */
     SHOALI_MEMBER_WORDS = SHOALI_MAX_RANKS / 64,
-    SHOALI_MAX_REQUESTS = 17, /* 16 outstanding and one that is waited for */
     SHOALI_SMALL_BYTES = 65536,
     SHOALI_SENTENCE_BYTES = 1024,
     SHOALI_LINE_BYTES = 128, /* two cache lines: the adjacent one is fetched too */
@@ -175,7 +174,7 @@ struct shoali_slots_world {
     int32_t rank, size;
     int64_t timeout_ns, spin_ns;
     shoal_status (*look)(void *user); /* NULL, or called in waits: comm.h, `watch` */
-    void *look_user;
+    void *poll_user;
     int32_t core_count;        /* that the ranks together may run on */
     bool takes_turns;          /* fewer cores than ranks */
     _Atomic int64_t looked_ns; /* at the others' cores (cores.c) */
@@ -186,10 +185,8 @@ struct shoali_slots_world {
     int32_t references;
 };
 
-enum shoali_request_state { SHOALI_REQUEST_FREE, SHOALI_REQUEST_QUEUED, SHOALI_REQUEST_DONE };
-
 struct shoali_slots_request {
-    enum shoali_request_state state;
+    int32_t index; /* in the queue */
     struct shoali_post post;
     struct shoali_wire wire;
     size_t element_bytes;
@@ -222,12 +219,8 @@ struct shoali_slots_group {
     uint32_t round;
     int32_t seen; /* ranks below have arrived at `round` */
     uint64_t sequence;
-    struct shoali_slots_request request[SHOALI_MAX_REQUESTS];
-    struct shoali_slots_request *queue[SHOALI_MAX_REQUESTS]; /* unfinished, in order of posts */
-    int32_t queued;
-    /* A request was given up in an aborted world. Nothing more is published: others may still read
-     * what it said, and a later one would overwrite that. */
-    bool gave_up;
+    struct shoali_slots_request request[SHOALI_QUEUE_REQUESTS];
+    struct shoali_queue queue;
 };
 
 static inline void shoali_members_add(struct shoali_members *members, int32_t rank)
@@ -275,9 +268,10 @@ SHOAL_CHECKED bool shoali_world_join(struct shoali_world_shared *shared, int32_t
 void shoali_world_ready(struct shoali_slots_world *world);
 void shoali_world_retain(struct shoali_slots_world *world);
 void shoali_world_release(struct shoali_slots_world *world);
-/* Sets the verdict unless there is one, which is the answer; rank -1: found by the ranks together. */
-bool shoali_world_condemn(struct shoali_slots_world *world, int32_t rank, shoal_status status,
-                          const char *sentence);
+/* Sets the verdict unless there is one, which is the answer; rank -1: found by the ranks
+ * together. */
+bool shoali_world_abort(struct shoali_slots_world *world, int32_t rank, shoal_status status,
+                        const char *sentence);
 /* SHOAL_OK, or the verdict as this rank's error. */
 SHOAL_CHECKED shoal_status shoali_world_verdict(struct shoali_slots_world *world);
 
@@ -299,7 +293,8 @@ void shoali_slots_set_name(void *group, const char *name);
 
 /* cores.c: says on which core the calling thread is. */
 void shoali_world_say_core(struct shoali_slots_world *world);
-/* Goes to another core where a rank below has this one; it may go back where it came from later. True: it has. */
+/* Goes to another core where a rank below has this one; it may go back where it came from later.
+ * True: it has. */
 bool shoali_world_part(struct shoali_slots_world *world);
 
 /* group.c */
@@ -322,9 +317,6 @@ const struct shoali_wire *shoali_group_wire(const struct shoali_slots_group *gro
 bool shoali_group_has_arrived(const struct shoali_slots_group *group, int32_t rank);
 struct shoali_channel *shoali_group_channel(const struct shoali_slots_group *group, int32_t from,
                                             int32_t to);
-/* A short name of a posted operation: "all_reduce of 12 F32 at a.c:10" in a caller's buffer of 256.
- */
-const char *shoali_record_format(const struct shoali_record *record, char *buffer);
 
 /* collective.c, exchange.c, block.c, message.c: SHOAL_IN_PROGRESS when it needs others, SHOAL_OK
  * when complete. */

@@ -20,7 +20,7 @@ shoal_status shoali_world_create(const struct shoali_world_args *args,
 {
     shoal_status status = SHOAL_OK;
     struct shoali_segment segment = args->segment;
-    struct shoali_slots_world *world = shoali_calloc(1, sizeof(*world), "a world of ranks");
+    struct shoali_slots_world *world = shoali_calloc(1, sizeof(*world), "the group of all ranks");
     if (!world) {
         status = SHOAL_ENOMEM;
         goto done;
@@ -33,7 +33,7 @@ shoal_status shoali_world_create(const struct shoali_world_args *args,
     world->size = args->size;
     world->timeout_ns = (int64_t)(args->timeout_s * 1e9);
     world->references = 1;
-    SHOAL_TRY(status, shoali_ops_select(NULL, &world->ops), done);
+    SHOAL_TRY(status, shoali_ops_select(NULL, NULL, &world->ops), done);
     pthread_mutex_init(&world->lock, NULL);
     *out = world;
     return SHOAL_OK;
@@ -66,7 +66,7 @@ void shoali_world_ready(struct shoali_slots_world *world)
     CPU_ZERO(&all);
     for (int32_t r = 0; r < world->size; r++)
         CPU_OR(&all, &all, &world->shared->seat[r].cores);
-    world->core_count = CPU_COUNT(&all);
+    world->core_count = shoali_cgroup_limit_cores(CPU_COUNT(&all), shoali_cgroup_cpus(""));
     world->spin_ns = SPIN_NS;
     world->takes_turns = world->core_count < world->size;
 }
@@ -107,8 +107,8 @@ static void await_writer(struct shoali_slots_world *world)
     }
 }
 
-bool shoali_world_condemn(struct shoali_slots_world *world, int32_t rank, shoal_status status,
-                          const char *sentence)
+bool shoali_world_abort(struct shoali_slots_world *world, int32_t rank, shoal_status status,
+                        const char *sentence)
 {
     struct shoali_world_shared *shared = world->shared;
     uint32_t none = SHOALI_VERDICT_NONE;

@@ -1,14 +1,11 @@
-/* The first verdict stays, also when the rank that writes it has no core for a while; ranks part that
- * are on one core. */
+/* The first verdict stays, also when the rank that writes it has no core for a while; ranks part
+ * that are on one core. */
+#include "base/test_cmocka.h"
 #include "comm/algorithms/slots.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 static int32_t dead = -1;
 
@@ -45,7 +42,7 @@ static void test_a_slow_writer_is_awaited(void **state)
         memset(&shared, 0, sizeof(shared));
         atomic_store(&shared.verdict, SHOALI_VERDICT_WRITING);
         assert_int_equal(pthread_create(&thread, NULL, write_slowly, &shared), 0);
-        shoali_world_condemn(&world, 1, SHOAL_ENOMEM, "the second");
+        shoali_world_abort(&world, 1, SHOAL_ENOMEM, "the second");
         assert_int_equal(shoali_world_verdict(&world), SHOAL_EPEER);
         assert_string_equal(shoal_error_message(), "rank 0 failed: the first");
         pthread_join(thread, NULL);
@@ -59,7 +56,7 @@ static void test_a_dead_writer_is_not(void **state)
     struct shoali_slots_world world = {.host = &processes, .shared = &shared, .rank = 1, .size = 2};
     atomic_store(&shared.verdict, SHOALI_VERDICT_WRITING);
     dead = 0;
-    shoali_world_condemn(&world, 1, SHOAL_ENOMEM, "the second");
+    shoali_world_abort(&world, 1, SHOAL_ENOMEM, "the second");
     dead = -1;
     assert_int_equal(shoali_world_verdict(&world), SHOAL_ENOMEM);
     assert_string_equal(shoal_error_message(), "the second");

@@ -6,8 +6,9 @@
  * MASTER_ADDR:MASTER_PORT; the others connect and retry until the deadline; protocol.h says what
  * they say), `tree` (the same for any number of ranks: none is connected to more than 33 others,
  * tree.h). Both sides of a connection prove that they know the job's secret (secret.h) before
- * anything else is heard. Port in use: SHOAL_EINVAL "port 29500 is already in use (MASTER_PORT):
- * choose another with --master_port".
+ * anything else is heard. torchrun keeps a store of its own at MASTER_PORT; there the ranks read
+ * at which port rank 0 listens (agent_store.h). Port in use: SHOAL_EINVAL "port 29500 is already
+ * in use (MASTER_PORT): choose another with --master_port".
  */
 #ifndef SHOALI_BOOTSTRAP_H
 #define SHOALI_BOOTSTRAP_H
@@ -22,11 +23,12 @@ struct shoali_store;
 struct shoali_store_args {
     const char *kind, *where;
     bool server;
+    bool by_agent; /* tcp and tree: `where` is torchrun's store, which knows rank 0's port */
     struct shoali_store *shared;
     const struct shoali_credentials *credentials;
     double timeout_s;
     shoal_status (*look)(const void *user);
-    const void *look_user;
+    const void *poll_user;
     int32_t rank, size;         /* tree: of this process, and of all */
     struct shoali_seats *seats; /* tcp, for tree: borrowed */
 };
@@ -41,8 +43,8 @@ SHOAL_CHECKED shoal_status shoali_store_get(struct shoali_store *store, const ch
                                             void *value, size_t *bytes);
 SHOAL_CHECKED shoal_status shoali_store_wait(struct shoali_store *store, const char *key,
                                              void *value, size_t *bytes);
-/* Every rank's value to every rank, by O(log N) messages of each (exchange.c): `take` is called once
- * for each rank, the own one too. Collective over the ranks of `size`. */
+/* Every rank's value to every rank, by O(log N) messages of each (exchange.c): `take` is called
+ * once for each rank, the own one too. Collective over the ranks of `size`. */
 struct shoali_exchange {
     const char *name; /* of its keys, used once */
     int32_t rank, size;
@@ -57,7 +59,8 @@ SHOAL_CHECKED shoal_status shoali_store_exchange(struct shoali_store *store,
 /* From now on get and wait of every user give SHOAL_EPEER with the sentence. The first one stays.
  */
 void shoali_store_abort(struct shoali_store *store, const char *sentence);
-/* Connections that others have to this process for the store: at present, and the most at any time. */
+/* Connections that others have to this process for the store: at present, and the most at any
+ * time. */
 void shoali_store_count_connections(const struct shoali_store *store, int32_t *now, int32_t *most);
 /* Why the server of "tcp" cannot let anybody in at present (an errno), 0: it can. */
 int shoali_store_get_trouble(const struct shoali_store *store);

@@ -1,9 +1,10 @@
 /* All to all through a store, in few messages of each rank: bundles go up a binomial tree, in which
- * rank r hands its own to r without its lowest bit, and what rank 0 then has is read by everybody. In
- * a store that is a tree itself (tree.h) they go up that one, and the whole comes down the same way.
+ * rank r hands its own to r without its lowest bit, and what rank 0 then has is read by everybody.
+ * In a store that is a tree itself (tree.h) they go up that one, and the whole comes down the same
+ * way.
  *
- * A bundle is a list of (rank, bytes, value) behind its size, in values of the store as large as they
- * may be. */
+ * A bundle is a list of (rank, bytes, value) behind its size, in values of the store as large as
+ * they may be. */
 #include "comm/bootstrap/bootstrap.h"
 #include "comm/bootstrap/tree.h"
 
@@ -24,7 +25,7 @@ static shoal_status append(struct bundle *bundle, const void *data, size_t bytes
 {
     if (bundle->room - bundle->bytes < bytes) {
         const size_t room = 2 * bundle->room + bytes;
-        unsigned char *larger = shoali_malloc(room, "what ranks tell each other");
+        unsigned char *larger = shoali_malloc(room, "the messages of joining ranks");
         if (!larger)
             return SHOAL_ENOMEM;
         if (bundle->bytes > 0)
@@ -88,7 +89,7 @@ static shoal_status get(struct shoali_store *store, struct shoali_exchange *exch
     char name[NAME_BYTES];
     shoal_status status = SHOAL_OK;
     uint64_t size = HEAD;
-    unsigned char *piece = shoali_malloc(SHOALI_STORE_VALUE_BYTES, "what ranks tell each other");
+    unsigned char *piece = shoali_malloc(SHOALI_STORE_VALUE_BYTES, "the messages of joining ranks");
     if (!piece)
         return SHOAL_ENOMEM;
     for (size_t at = 0, number = 0; at < size; number++) {

@@ -1,13 +1,10 @@
 /* What 256 ranks tell each other through a store, and in how many messages. */
+#include "base/test_cmocka.h"
 #include "comm/bootstrap/bootstrap.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { RANKS = 256, LARGE = 3000 };
 
@@ -107,7 +104,7 @@ static void test_large(void **state)
     assert_true(exchange_of(RANKS, LARGE) <= 8 + 3 * pieces);
 }
 
-/* A rank that fails is heard of by those that wait. */
+/* A rank that fails is learnt of by those that wait. */
 static void test_abort(void **state)
 {
     (void)state;

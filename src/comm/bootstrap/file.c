@@ -63,11 +63,14 @@ static shoal_status file_put(struct shoali_store *store, const char *key, const 
     return SHOAL_OK;
 }
 
-/* SHOAL_IN_PROGRESS when the file does not exist. */
+/* SHOAL_IN_PROGRESS when the file does not exist. A network file system may say ESTALE of one that
+ * is being replaced. */
 static shoal_status read_if_there(const char *path, char **data, size_t *bytes)
 {
     if (access(path, F_OK) != 0)
-        return SHOAL_IN_PROGRESS;
+        return errno == ENOENT || errno == ESTALE
+                   ? SHOAL_IN_PROGRESS
+                   : SHOAL_FAIL(SHOAL_EIO, "cannot look for %s: %s", path, strerror(errno));
     shoal_status status = shoali_read_file(path, data, bytes);
     return status == SHOAL_ENOENT ? SHOAL_IN_PROGRESS : status; /* removed in between */
 }

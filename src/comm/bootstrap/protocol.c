@@ -223,7 +223,7 @@ static void forget(struct shoali_bytes *in, size_t bytes)
 }
 
 /* Is the proof right? Zeros are an answer that no key gives. */
-static bool hear_proof(struct shoali_conversation *conversation)
+static bool receive_proof(struct shoali_conversation *conversation)
 {
     const struct shoali_credentials *credentials = conversation->credentials;
     const unsigned char *proof = conversation->in.data, *nonce = proof;
@@ -317,15 +317,15 @@ static bool answer(struct shoali_conversation *conversation, const struct shoali
 }
 
 /* Answers the first message when it is complete. */
-static bool hear_message(struct shoali_conversation *conversation, bool *heard)
+static bool receive_message(struct shoali_conversation *conversation, bool *received)
 {
     struct shoali_line line;
     struct shoali_bytes *in = &conversation->in;
     const size_t bytes = message_bytes(conversation, &line);
-    *heard = line.letter && bytes > 0 && in->end >= bytes;
+    *received = line.letter && bytes > 0 && in->end >= bytes;
     if (bytes == 0)
         return false;
-    if (!*heard)
+    if (!*received)
         return true;
     const size_t sealed = bytes - SHOALI_MAC_BYTES;
     if (!shoali_session_check(&conversation->session, SHOALI_QUESTIONS, in->data, sealed,
@@ -339,16 +339,16 @@ static bool hear_message(struct shoali_conversation *conversation, bool *heard)
 bool shoali_store_serve_bytes(struct shoali_conversation *conversation, const void *data,
                               size_t bytes)
 {
-    bool heard = true, sane = true;
+    bool received = true, sane = true;
     SHOAL_ASSERT(bytes <= shoali_conversation_room(conversation));
     if (!append(&conversation->in, data, bytes)) {
         conversation->state = SHOALI_OVER;
         return false;
     }
     if (conversation->state == SHOALI_STRANGER)
-        return hear_proof(conversation);
-    while (sane && heard && conversation->state == SHOALI_MEMBER && !is_pending(conversation))
-        sane = hear_message(conversation, &heard);
+        return receive_proof(conversation);
+    while (sane && received && conversation->state == SHOALI_MEMBER && !is_pending(conversation))
+        sane = receive_message(conversation, &received);
     if (!sane)
         conversation->state = SHOALI_OVER;
     return conversation->state == SHOALI_MEMBER;

@@ -12,9 +12,9 @@
  * Then questions and answers. A message is a line "LETTER KEY BYTES\n", BYTES of payload and a MAC
  * of all that with the session's key of its direction and its number on the connection: whoever
  * carries the bytes can neither change, repeat, leave out nor add a message. Questions: P put, G
- * get, A abort, and where ranks meet in a tree (tree.h) J join and L leave. Answers (key "-"): V value,
- * N absent, O done, R ask at HOST PORT, F aborted or refused (payload: the sentence). Values are not
- * encrypted.
+ * get, A abort, and where ranks meet in a tree (tree.h) J join and L leave. Answers (key "-"): V
+ * value, N absent, O done, R ask at HOST PORT, F aborted or refused (payload: the sentence). Values
+ * are not encrypted.
  *
  * All MACs are BLAKE2b with a key of 32 bytes, compared in constant time (libsodium).
  *

@@ -1,13 +1,10 @@
 /* What a server says to every kind of peer, as bytes. */
+#include "base/test_cmocka.h"
 #include "comm/bootstrap/protocol.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* A server's conversation, and a client that knows `credentials`. */
 struct talk {
@@ -25,8 +22,9 @@ static void open_talk(struct talk *talk, const char *secret, unsigned char nonce
     size_t bytes = 0;
     memset(server_nonce, nonce, sizeof(server_nonce));
     memset(client_nonce, 9, sizeof(client_nonce));
-    shoali_credentials_make("the job's own secret", 20, "job", &talk->own);
-    shoali_credentials_make(secret, strlen(secret), "job", &talk->credentials);
+    talk->own = talk->credentials =
+        (struct shoali_credentials){.key = "the job's own secret", .job = "job"};
+    snprintf((char *)talk->credentials.key, sizeof(talk->credentials.key), "%s", secret);
     shoali_table_init(&talk->table);
     assert_int_equal(
         shoali_conversation_init(&talk->server, &talk->own, &talk->table, server_nonce), SHOAL_OK);
@@ -46,9 +44,9 @@ static void close_talk(struct talk *talk)
 }
 
 /* Feeds all bytes as the room allows; false: the server gave the connection up. Answers are
- * appended to `heard`. */
-static bool feed(struct talk *talk, const void *data, size_t bytes, unsigned char *heard,
-                 size_t *heard_bytes)
+ * appended to `received`. */
+static bool feed(struct talk *talk, const void *data, size_t bytes, unsigned char *received,
+                 size_t *received_bytes)
 {
     const unsigned char *at = data;
     bool more = true, goes_on = true;
@@ -60,8 +58,8 @@ static bool feed(struct talk *talk, const void *data, size_t bytes, unsigned cha
         bytes -= given;
         const void *answer = shoali_conversation_pending(&talk->server, &pending);
         if (pending > 0)
-            memcpy(heard + *heard_bytes, answer, pending);
-        *heard_bytes += pending;
+            memcpy(received + *received_bytes, answer, pending);
+        *received_bytes += pending;
         shoali_conversation_sent(&talk->server, pending);
         more = pending > 0;
         assert_true(!goes_on || given > 0 || more || bytes == 0);
@@ -78,11 +76,11 @@ static size_t seal(struct talk *talk, const char *text, size_t bytes, unsigned c
 
 static void become_member(struct talk *talk)
 {
-    unsigned char heard[256];
+    unsigned char received[256];
     size_t bytes = 0;
-    assert_true(feed(talk, talk->proof, sizeof(talk->proof), heard, &bytes));
+    assert_true(feed(talk, talk->proof, sizeof(talk->proof), received, &bytes));
     assert_int_equal(bytes, SHOALI_MAC_BYTES);
-    assert_memory_equal(heard, talk->expected, SHOALI_MAC_BYTES);
+    assert_memory_equal(received, talk->expected, SHOALI_MAC_BYTES);
     assert_int_equal(talk->server.state, SHOALI_MEMBER);
 }
 
@@ -97,7 +95,7 @@ static void members_are_served(void **state)
 {
     (void)state;
     struct talk talk;
-    unsigned char message[512], heard[512];
+    unsigned char message[512], received[512];
     size_t bytes = 0;
     open_talk(&talk, "the job's own secret", 1);
     become_member(&talk);
@@ -106,9 +104,9 @@ static void members_are_served(void **state)
     used += seal(&talk, "G k 0\n", 6, message + used);
     used += seal(&talk, "G other 0\n", 10, message + used);
     for (size_t i = 0; i < used; i++)
-        assert_true(feed(&talk, message + i, 1, heard, &bytes));
+        assert_true(feed(&talk, message + i, 1, received, &bytes));
     assert_int_equal(bytes, 6 + 9 + 6 + 3 * SHOALI_MAC_BYTES);
-    const unsigned char *at = heard;
+    const unsigned char *at = received;
     assert_memory_equal(at, "O - 0\n", 6);
     assert_true(shoali_session_check(&talk.session, SHOALI_ANSWERS, at, 6, at + 6));
     at += 6 + SHOALI_MAC_BYTES;
@@ -118,7 +116,7 @@ static void members_are_served(void **state)
     assert_memory_equal(at, "N - 0\n", 6);
     assert_true(shoali_session_check(&talk.session, SHOALI_ANSWERS, at, 6, at + 6));
     bytes = 0;
-    assert_true(feed(&talk, message, seal(&talk, "A - 3\nwhy", 9, message), heard, &bytes));
+    assert_true(feed(&talk, message, seal(&talk, "A - 3\nwhy", 9, message), received, &bytes));
     assert_true(is_aborted(&talk));
     assert_string_equal(shoal_error_message(), "why");
     close_talk(&talk);
@@ -128,14 +126,14 @@ static void wrong_secret_is_told(void **state)
 {
     (void)state;
     struct talk talk;
-    unsigned char heard[256];
+    unsigned char received[256];
     const unsigned char zeros[SHOALI_MAC_BYTES] = {0};
     size_t bytes = 0;
     open_talk(&talk, "another secret", 1);
-    assert_false(feed(&talk, talk.proof, sizeof(talk.proof), heard, &bytes));
+    assert_false(feed(&talk, talk.proof, sizeof(talk.proof), received, &bytes));
     assert_int_equal(talk.server.state, SHOALI_UNPROVEN);
     assert_int_equal(bytes, SHOALI_MAC_BYTES);
-    assert_memory_equal(heard, zeros, sizeof(zeros));
+    assert_memory_equal(received, zeros, sizeof(zeros));
     assert_int_equal(shoali_conversation_room(&talk.server), 0);
     close_talk(&talk);
 }
@@ -145,22 +143,22 @@ static void no_proof_is_good_twice(void **state)
 {
     (void)state;
     struct talk first, second;
-    unsigned char heard[256];
+    unsigned char received[256];
     size_t bytes = 0;
     open_talk(&first, "the job's own secret", 1);
     become_member(&first);
     open_talk(&second, "the job's own secret", 2);
-    assert_false(feed(&second, first.proof, sizeof(first.proof), heard, &bytes));
+    assert_false(feed(&second, first.proof, sizeof(first.proof), received, &bytes));
     close_talk(&second);
     open_talk(&second, "the job's own secret", 1);
     memcpy(second.proof + SHOALI_NONCE_BYTES, first.expected, SHOALI_MAC_BYTES);
-    assert_false(feed(&second, second.proof, sizeof(second.proof), heard, &bytes));
+    assert_false(feed(&second, second.proof, sizeof(second.proof), received, &bytes));
     close_talk(&second);
     for (size_t bit = 0; bit < 8 * SHOALI_PROOF_BYTES; bit++) {
         open_talk(&second, "the job's own secret", 1);
         second.proof[bit / 8] ^= (unsigned char)(1u << bit % 8);
         bytes = 0;
-        assert_false(feed(&second, second.proof, sizeof(second.proof), heard, &bytes));
+        assert_false(feed(&second, second.proof, sizeof(second.proof), received, &bytes));
         close_talk(&second);
     }
     close_talk(&first);
@@ -173,11 +171,11 @@ static void strangers_are_not_heard(void **state)
                                  "\n"};
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         struct talk talk;
-        unsigned char heard[256], value[8];
+        unsigned char received[256], value[8];
         size_t bytes = 0, size = sizeof(value);
         open_talk(&talk, "the job's own secret", 1);
         assert_int_equal(shoali_conversation_room(&talk.server), SHOALI_PROOF_BYTES);
-        assert_true(feed(&talk, words[i], strlen(words[i]), heard, &bytes));
+        assert_true(feed(&talk, words[i], strlen(words[i]), received, &bytes));
         assert_int_equal(bytes, 0); /* it waits for the rest of a proof, and not for more */
         assert_int_equal(shoali_conversation_room(&talk.server),
                          SHOALI_PROOF_BYTES - strlen(words[i]));
@@ -193,22 +191,22 @@ static void messages_cannot_be_forged(void **state)
     enum { CHANGED, REPEATED, LEFT_OUT, OTHER_WAY, KINDS };
     for (int kind = 0; kind < KINDS; kind++) {
         struct talk talk;
-        unsigned char first[128], second[128], heard[512];
+        unsigned char first[128], second[128], received[512];
         size_t bytes = 0;
         open_talk(&talk, "the job's own secret", 1);
         become_member(&talk);
         size_t first_bytes = seal(&talk, "G k 0\n", 6, first);
         size_t second_bytes = seal(&talk, "A - 3\nwhy", 9, second);
         if (kind != LEFT_OUT && kind != OTHER_WAY)
-            assert_true(feed(&talk, first, first_bytes, heard, &bytes));
+            assert_true(feed(&talk, first, first_bytes, received, &bytes));
         if (kind == CHANGED)
             second[7] ^= 1;
         if (kind == OTHER_WAY) /* the server's own key is not good for questions */
             shoali_session_seal(&talk.session, SHOALI_ANSWERS, second, 9, second + 9);
         if (kind == REPEATED)
-            assert_false(feed(&talk, first, first_bytes, heard, &bytes));
+            assert_false(feed(&talk, first, first_bytes, received, &bytes));
         else
-            assert_false(feed(&talk, second, second_bytes, heard, &bytes));
+            assert_false(feed(&talk, second, second_bytes, received, &bytes));
         assert_int_equal(talk.server.state, SHOALI_OVER);
         assert_int_equal(shoali_conversation_room(&talk.server), 0);
         assert_false(is_aborted(&talk));
@@ -226,7 +224,7 @@ static void nonsense_of_members_ends_it(void **state)
                                  "g k 0\n", "\n",          "A - 1024\n"};
     for (size_t i = 0; i <= sizeof(words) / sizeof(words[0]); i++) {
         struct talk talk;
-        unsigned char message[2048] = {0}, heard[512];
+        unsigned char message[2048] = {0}, received[512];
         size_t bytes = 0, length = 0;
         const bool is_long = i == sizeof(words) / sizeof(words[0]);
         open_talk(&talk, "the job's own secret", 1);
@@ -239,8 +237,9 @@ static void nonsense_of_members_ends_it(void **state)
         bool goes_on = true;
         for (size_t at = 0; at < length + SHOALI_MAC_BYTES && goes_on; at++)
             goes_on = shoali_conversation_room(&talk.server) > 0 &&
-                      feed(&talk, message + at, 1, heard, &bytes);
+                      feed(&talk, message + at, 1, received, &bytes);
         assert_false(goes_on);
+        assert_int_equal(talk.server.state, SHOALI_OVER); /* not a member of whom nothing is read */
         assert_int_equal(bytes, 0);
         assert_false(is_aborted(&talk));
         close_talk(&talk);
@@ -279,10 +278,9 @@ static void greetings_are_told_apart(void **state)
 {
     (void)state;
     struct talk talk;
-    struct shoali_credentials other;
+    const struct shoali_credentials other = {.key = "the job's own secret", .job = "another job"};
     unsigned char greeting[SHOALI_GREETING_BYTES] = "HTTP/1.1 400 Bad Request";
     open_talk(&talk, "the job's own secret", 1);
-    shoali_credentials_make("the job's own secret", 20, "another job", &other);
     assert_int_equal(shoali_greeting_read(talk.greeting, &other), SHOALI_OTHER_JOB);
     assert_int_equal(shoali_greeting_read(greeting, &other), SHOALI_NO_STORE);
     talk.greeting[6]++;

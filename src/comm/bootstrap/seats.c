@@ -56,7 +56,7 @@ static const char *check(const struct shoali_seats *seats, const struct request 
 {
     if (request->size != seats->size)
         snprintf(text, bytes,
-                 "rank %d was told of %d ranks, rank %d of %d: WORLD_SIZE must be the same on all "
+                 "rank %d expects %d ranks, rank %d expects %d: WORLD_SIZE must be the same on all "
                  "ranks",
                  request->rank, request->size, (int)seats->rank, (int)seats->size);
     else if (next < 0 || request->rank >= seats->size ||

@@ -53,14 +53,6 @@ static void hash(const char *purpose, const char *text, size_t bytes, unsigned c
     sodium_memzero(&state, sizeof(state));
 }
 
-void shoali_credentials_make(const char *secret, size_t bytes, const char *job,
-                             struct shoali_credentials *credentials)
-{
-    hash("shoal: secret of a job", secret, bytes, credentials->key, sizeof(credentials->key));
-    hash("shoal: name of a job", job, strlen(job), credentials->job, sizeof(credentials->job));
-    credentials->this_machine = false;
-}
-
 void shoali_credentials_wipe(struct shoali_credentials *credentials)
 {
     sodium_memzero(credentials, sizeof(*credentials));
@@ -71,7 +63,7 @@ static void read_job(char *job, size_t bytes)
 {
     static const char *const names[][2] = {
         {"SHOAL_JOB_ID", ""},
-        {"TORCHELASTIC_RUN_ID", ""},
+        {"TORCHELASTIC_RUN_ID", "MASTER_PORT"},
         {"SLURM_JOB_ID", "SLURM_STEP_ID"},
         {"PMIX_NAMESPACE", ""},
     };
@@ -90,7 +82,7 @@ static shoal_status check_file(int fd, const char *path)
 {
     struct stat info;
     if (fstat(fd, &info) != 0)
-        return SHOAL_FAIL(SHOAL_EIO, "cannot look at the secret %s: %s", path, strerror(errno));
+        return SHOAL_FAIL(SHOAL_EIO, "cannot inspect the secret %s: %s", path, strerror(errno));
     if (!S_ISREG(info.st_mode))
         return SHOAL_FAIL(SHOAL_EINVAL, "the secret %s is not a plain file", path);
     if (info.st_uid != geteuid() && info.st_uid != 0)
@@ -99,11 +91,11 @@ static shoal_status check_file(int fd, const char *path)
                           "your own; %s",
                           path, (unsigned)info.st_uid, how);
     if ((info.st_mode & 077) != 0)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "the secret %s may be read or written by others (mode %03o): give it to "
-                          "yourself alone with `chmod 600 %s`, and draw a new one if somebody else "
-                          "may have read it",
-                          path, (unsigned)(info.st_mode & 0777), path);
+        return SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "the secret %s may be read or written by others (mode %03o): give it to yourself alone "
+            "with `chmod 600 %s`, and draw a new one if another user may have read it",
+            path, (unsigned)(info.st_mode & 0777), path);
     return SHOAL_OK;
 }
 
@@ -173,10 +165,15 @@ static shoal_status make_own(int folder)
     SHOAL_TRY(status, shoali_random(&random, sizeof(random)), done);
     snprintf(name, sizeof(name), "secret.%016llx", (unsigned long long)random);
     fd = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0 || fchmod(fd, 0600) != 0 || !write_all(fd, text, sizeof(text) - 1) ||
-        (linkat(folder, name, folder, "secret", 0) != 0 && errno != EEXIST))
-        status = SHOAL_FAIL(SHOAL_EIO, "cannot make a secret in %s: %s", SHOALI_FOLDER_ROOT,
-                            strerror(errno));
+    const bool limited = shoali_file_limit_begin();
+    const bool made = fd >= 0 && fchmod(fd, 0600) == 0 && write_all(fd, text, sizeof(text) - 1);
+    const int error = errno;
+    shoali_file_limit_end(limited);
+    errno = error;
+    if (!made || (linkat(folder, name, folder, "secret", 0) != 0 && errno != EEXIST))
+        status = SHOAL_FAIL(SHOAL_EIO, "cannot make a secret in %s: %s%s", shoali_folder_root(),
+                            strerror(errno),
+                            errno == EFBIG ? ": raise the limit of files with `ulimit -f`" : "");
     if (fd >= 0) {
         unlinkat(folder, name, 0);
         close(fd);
@@ -247,7 +244,8 @@ shoal_status shoali_credentials_find(struct shoali_credentials *credentials)
         this_machine = true;
     }
     read_job(job, sizeof(job));
-    shoali_credentials_make(text, bytes, job, credentials);
+    hash("shoal: secret of a job", text, bytes, credentials->key, sizeof(credentials->key));
+    hash("shoal: name of a job", job, strlen(job), credentials->job, sizeof(credentials->job));
     credentials->this_machine = this_machine;
 done:
     sodium_memzero(text, sizeof(text));

@@ -29,9 +29,6 @@ struct shoali_credentials {
 
 /* Of the calling process, from its environment. Wipe it after use. */
 SHOAL_CHECKED shoal_status shoali_credentials_find(struct shoali_credentials *credentials);
-/* From texts; what find does with those it has found. */
-void shoali_credentials_make(const char *secret, size_t bytes, const char *job,
-                             struct shoali_credentials *credentials);
 void shoali_credentials_wipe(struct shoali_credentials *credentials);
 /* A fresh secret: 64 hexadecimal digits. */
 SHOAL_CHECKED shoal_status shoali_secret_draw(char text[SHOALI_SECRET_TEXT_BYTES]);

@@ -1,18 +1,15 @@
 /* Where a job's secret comes from, and which files are refused. */
 #include "comm/bootstrap/secret.h"
 
+#include "base/test_cmocka.h"
 #include "comm/folder.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char path[64];
 
@@ -139,7 +136,7 @@ static void users_have_their_own(void **state)
     struct shoali_credentials first, second;
     char folder[SHOALI_FOLDER_BYTES], file[64];
     struct stat info;
-    if (access(SHOALI_FOLDER_ROOT, W_OK) != 0)
+    if (access(shoali_folder_root(), W_OK) != 0)
         skip();
     assert_int_equal(shoali_credentials_find(&first), SHOAL_OK);
     assert_int_equal(shoali_credentials_find(&second), SHOAL_OK);

@@ -1,5 +1,7 @@
 #include "comm/bootstrap/store.h"
 
+#include "base/waiting.h"
+
 #include <string.h>
 #include <time.h>
 
@@ -64,14 +66,20 @@ shoal_status shoali_store_wait(struct shoali_store *store, const char *key, void
     int64_t deadline_ns = shoali_deadline_ns(store->timeout_ns);
     int64_t pause_ns = 500000;
     const size_t capacity = *bytes;
+    struct shoali_waiting waiting = {0};
     for (;;) {
         *bytes = capacity;
         shoal_status status = shoali_store_get(store, key, value, bytes);
         if (status != SHOAL_IN_PROGRESS)
             return status;
         if (shoali_deadline_passed(deadline_ns))
-            return SHOAL_FAIL(SHOAL_ETIMEOUT, "nobody has stored \"%s\" within %.1f s", key,
+            return SHOAL_FAIL(SHOAL_ETIMEOUT, "no rank has stored \"%s\" within %.1f s", key,
                               (double)store->timeout_ns * 1e-9);
+        if (shoali_waiting_due(&waiting, NULL))
+            SHOALI_WARN("comm",
+                        "waiting for %.0f s for another rank to store \"%s\" where the ranks meet "
+                        "(by %s): is it running, or busy before it joins?",
+                        shoali_waiting_seconds(&waiting), key, store->kind->name);
         struct timespec pause = {0, (long)pause_ns};
         nanosleep(&pause, NULL);
         if (pause_ns < 10000000)

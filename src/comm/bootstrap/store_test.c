@@ -1,19 +1,17 @@
 /* One suite for the three kinds of store. */
+#include "base/fault.h"
+#include "base/test_cmocka.h"
 #include "comm/bootstrap/bootstrap.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct pair {
     struct shoali_store *first, *second;
@@ -37,9 +35,7 @@ static int keep_port(int *keeper)
 
 static struct shoali_credentials own_credentials(void)
 {
-    struct shoali_credentials credentials;
-    shoali_credentials_make("a secret of this test", 21, "test", &credentials);
-    return credentials;
+    return (struct shoali_credentials){.key = "a secret of this test", .job = "test"};
 }
 
 static void open_pair(const char *kind, struct pair *pair)
@@ -91,6 +87,7 @@ static void check_kind(const char *kind)
     assert_int_equal(shoali_store_put(pair.second, "a", large, 65536), SHOAL_OK);
     assert_int_equal(shoali_store_put(pair.first, "a", large, 65537), SHOAL_EINVAL);
     assert_int_equal(shoali_store_put(pair.first, "two words", large, 1), SHOAL_EINVAL);
+    assert_int_equal(shoali_store_get(pair.first, "two words", back, &bytes), SHOAL_EINVAL);
     bytes = 65536;
     assert_int_equal(shoali_store_get(pair.first, "a", back, &bytes), SHOAL_OK);
     assert_int_equal(bytes, 65536);
@@ -159,6 +156,41 @@ static void port_in_use_is_a_sentence(void **state)
     close(fd);
 }
 
+/* Each allocation of an opened store may fail: an error, and nothing stays open. */
+static void memory_may_run_out(void **state)
+{
+    static const char *const kinds[] = {"threads", "file", "tcp"};
+    const struct shoali_credentials credentials = own_credentials();
+    char folder[] = "/tmp/shoal-store-XXXXXX", where[64], point[32];
+    int keeper;
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(where, sizeof(where), "127.0.0.1:%d", keep_port(&keeper));
+    for (int k = 0; k < 3; k++) {
+        int failed = 0;
+        for (bool again = true; again;) {
+            struct shoali_store *store = NULL;
+            const struct shoali_store_args args = {.kind = kinds[k],
+                                                   .where = k == 1 ? folder : where,
+                                                   .server = true,
+                                                   .credentials = &credentials,
+                                                   .timeout_s = 1};
+            snprintf(point, sizeof(point), "alloc:%d", failed++);
+            assert_true(shoali_fault_arm(point));
+            const shoal_status status = shoali_store_open(&args, &store);
+            again = shoali_fault_left() < 0; /* it fired */
+            assert_true(shoali_fault_arm(NULL));
+            assert_int_equal(status, again ? SHOAL_ENOMEM : SHOAL_OK);
+            assert_true((store == NULL) == again);
+            if (store)
+                shoali_store_close(store);
+        }
+        assert_true(failed > 1);
+    }
+    close(keeper);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void absent_server_times_out(void **state)
 {
     (void)state;
@@ -179,11 +211,9 @@ static void absent_server_times_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_kind),
-        cmocka_unit_test(file_kind),
-        cmocka_unit_test(tcp_kind),
-        cmocka_unit_test(port_in_use_is_a_sentence),
-        cmocka_unit_test(absent_server_times_out),
+        cmocka_unit_test(threads_kind),       cmocka_unit_test(file_kind),
+        cmocka_unit_test(tcp_kind),           cmocka_unit_test(port_in_use_is_a_sentence),
+        cmocka_unit_test(memory_may_run_out), cmocka_unit_test(absent_server_times_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

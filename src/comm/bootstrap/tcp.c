@@ -1,13 +1,16 @@
 /* A store behind a TCP port. The serving process uses the table directly; the others ask, in the
  * words of protocol.h. */
+#include "base/waiting.h"
+#include "comm/bootstrap/address.h"
+#include "comm/bootstrap/agent_store.h"
 #include "comm/bootstrap/protocol.h"
+#include "comm/bootstrap/stream.h"
 #include "comm/bootstrap/tree.h"
+#include "comm/machine.h"
 
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -16,10 +19,11 @@
 
 enum { HOST_BYTES = 256, WHY_BYTES = 512 };
 #define ATTEMPT_NS INT64_C(5000000000)       /* for who answers to let us in */
-#define AGAIN_NS INT64_C(2000000)            /* while nobody answers */
+#define AGAIN_NS INT64_C(2000000)            /* while nobody answers, */
+#define SLOW_AGAIN_NS INT64_C(50000000)      /* and when that has lasted for a second */
 #define AGAIN_AT_OTHERS_NS INT64_C(20000000) /* while who answers does not let us in */
+#define ASK_AGENT_NS INT64_C(1000000000)
 #define LEAVE_NS INT64_C(100000000)
-#define SILENCE_NS INT64_C(5000000000) /* before the user hears what is waited for */
 
 struct tcp_store {
     struct shoali_store base;
@@ -27,6 +31,9 @@ struct tcp_store {
     struct shoali_credentials credentials;
     struct shoali_table table;        /* served */
     struct shoali_tcp_server *server; /* NULL: a client */
+    struct shoali_agent_store agent;
+    int64_t agent_ns; /* when it was asked last for failures */
+    bool by_agent;    /* torchrun's store says where rank 0 listens */
     /* client, one question at a time: */
     pthread_mutex_t lock;
     int fd;    /* -1: no connection */
@@ -57,120 +64,12 @@ static shoal_status split_where(const char *where, bool any_port, struct tcp_sto
     return SHOAL_OK;
 }
 
-/* Waits until the socket is ready; false, with ETIMEDOUT, at the deadline. */
-static bool await(int fd, short events, int64_t deadline_ns)
-{
-    for (;;) {
-        struct pollfd watched = {.fd = fd, .events = events};
-        const int64_t left_ms = (deadline_ns - shoali_now_ns() + 999999) / 1000000;
-        if (left_ms <= 0) {
-            errno = ETIMEDOUT;
-            return false;
-        }
-        int ready = poll(&watched, 1, left_ms < INT32_MAX ? (int)left_ms : INT32_MAX);
-        if (ready > 0)
-            return true;
-        if (ready < 0 && errno != EINTR)
-            return false;
-    }
-}
-
-/* False: the connection is lost, or the deadline has passed (ETIMEDOUT). */
-static bool send_all(int fd, const void *data, size_t bytes, int64_t deadline_ns)
-{
-    const char *at = data;
-    while (bytes > 0) {
-        ssize_t sent = send(fd, at, bytes, MSG_NOSIGNAL);
-        if (sent > 0) {
-            at += sent;
-            bytes -= (size_t)sent;
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            if (!await(fd, POLLOUT, deadline_ns))
-                return false;
-        } else if (errno != EINTR) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* At least one byte and at most `bytes`; 0: the connection is lost, or ETIMEDOUT. */
-static size_t receive(int fd, void *data, size_t bytes, int64_t deadline_ns)
-{
-    for (;;) {
-        ssize_t got = recv(fd, data, bytes, 0);
-        if (got > 0)
-            return (size_t)got;
-        if (got == 0) {
-            errno = ECONNRESET;
-            return 0;
-        }
-        if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            if (!await(fd, POLLIN, deadline_ns))
-                return 0;
-        } else if (errno != EINTR) {
-            return 0;
-        }
-    }
-}
-
-static bool receive_all(int fd, void *data, size_t bytes, int64_t deadline_ns)
-{
-    for (size_t used = 0; used < bytes;) {
-        size_t got = receive(fd, (char *)data + used, bytes - used, deadline_ns);
-        if (got == 0)
-            return false;
-        used += got;
-    }
-    return true;
-}
-
-/* Where nobody listens yet at a port that the system gives to clients, too, a socket may be given that very
- * port and meet itself. It would keep it from rank 0, and so would its rest: it ends without one. */
-static bool is_itself(int fd)
-{
-    const struct linger none = {.l_onoff = 1, .l_linger = 0};
-    struct sockaddr_storage here = {0}, there = {0};
-    socklen_t here_bytes = sizeof(here), there_bytes = sizeof(there);
-    return getsockname(fd, (struct sockaddr *)&here, &here_bytes) == 0 &&
-           getpeername(fd, (struct sockaddr *)&there, &there_bytes) == 0 &&
-           here_bytes == there_bytes && memcmp(&here, &there, here_bytes) == 0 &&
-           setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none)) == 0;
-}
-
-/* The connected socket, which does not block, or -1 with errno. */
-static int connect_to(const struct addrinfo *at, int64_t deadline_ns)
-{
-    int code = 0;
-    const int on = 1;
-    socklen_t length = sizeof(code);
-    int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at->ai_protocol);
-    if (fd < 0)
-        return -1;
-    /* Or a socket that meets itself keeps the port for that moment. */
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (connect(fd, at->ai_addr, at->ai_addrlen) != 0)
-        code = errno;
-    if (code == EINPROGRESS && (!await(fd, POLLOUT, deadline_ns) ||
-                                getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &length) != 0))
-        code = errno;
-    if (code == 0 && is_itself(fd))
-        code = ECONNREFUSED;
-    if (code == 0) {
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-        return fd;
-    }
-    close(fd);
-    errno = code;
-    return -1;
-}
-
 /* Why who answers has not let us in, as a sentence. */
 static void explain(const struct tcp_store *tcp, enum shoali_greeting greeting, char *why)
 {
     static const char *const texts[][2] = {
         [SHOALI_GREETED] = {"", ""},
-        [SHOALI_NO_DESCRIPTORS] = {"rank 0 has no file descriptors left to let anybody in at",
+        [SHOALI_NO_DESCRIPTORS] = {"rank 0 has no file descriptor free for this rank at",
                                    "raise its limit with `ulimit -n`"},
         [SHOALI_OTHER_JOB] = {"another job meets at",
                               "choose another port with --master_port (MASTER_PORT)"},
@@ -199,43 +98,45 @@ static shoal_status introduce(struct tcp_store *tcp, int64_t deadline_ns, char *
     unsigned char proof[SHOALI_PROOF_BYTES], expected[SHOALI_MAC_BYTES], answer[SHOALI_MAC_BYTES];
     const unsigned char denial[SHOALI_MAC_BYTES] = {0};
     shoal_status status = SHOAL_OK;
-    enum shoali_greeting heard;
-    if (!receive_all(tcp->fd, greeting, sizeof(greeting), deadline_ns))
+    enum shoali_greeting received;
+    if (!shoali_stream_receive(tcp->fd, greeting, sizeof(greeting), deadline_ns))
         goto lost;
-    heard = shoali_greeting_read(greeting, &tcp->credentials);
-    if (heard != SHOALI_GREETED) {
-        explain(tcp, heard, why);
+    received = shoali_greeting_read(greeting, &tcp->credentials);
+    if (received != SHOALI_GREETED) {
+        explain(tcp, received, why);
         return SHOAL_IN_PROGRESS;
     }
     SHOAL_TRY(status, shoali_random(nonce, sizeof(nonce)), done);
     shoali_proof_make(greeting, nonce, &tcp->credentials, proof, expected, &tcp->session);
-    if (!send_all(tcp->fd, proof, sizeof(proof), deadline_ns) ||
-        !receive_all(tcp->fd, answer, sizeof(answer), deadline_ns))
+    if (!shoali_stream_send(tcp->fd, proof, sizeof(proof), deadline_ns) ||
+        !shoali_stream_receive(tcp->fd, answer, sizeof(answer), deadline_ns))
         goto lost;
     if (shoali_mac_equal(answer, denial))
         status = fail_of_secret(tcp, "this rank does not have the secret of rank 0");
     else if (!shoali_mac_equal(answer, expected))
-        status = fail_of_secret(tcp, "somebody who does not know this job's secret answers");
+        status = fail_of_secret(tcp, "a process that does not know this job's secret answers");
 done:
     return status;
 lost:
-    snprintf(why, WHY_BYTES, "who answers at %s:%s %s (%s): is it rank 0, and does it run?",
+    snprintf(why, WHY_BYTES,
+             "the process that answers at %s:%s %s (%s): is it rank 0, and is it running?",
              tcp->host, tcp->port,
-             errno == ETIMEDOUT ? "lets nobody in" : "ends connections before it lets anybody in",
+             errno == ETIMEDOUT ? "does not let this rank in"
+                                : "closes the connection before it lets this rank in",
              strerror(errno));
     return SHOAL_IN_PROGRESS;
 }
 
 /* One attempt at the host's addresses. SHOAL_IN_PROGRESS: later; *answered: somebody was there. */
-static shoal_status try_join(struct tcp_store *tcp, const struct addrinfo *addresses,
-                             int64_t deadline_ns, bool *answered, char *why)
+static shoal_status try_join(struct tcp_store *tcp, struct addrinfo *addresses, int64_t deadline_ns,
+                             bool *answered, char *why)
 {
     const int64_t own_ns = shoali_deadline_ns(ATTEMPT_NS);
     const int64_t end_ns = own_ns < deadline_ns ? own_ns : deadline_ns;
     int code = EADDRNOTAVAIL;
     *answered = false;
     for (const struct addrinfo *at = addresses; at; at = at->ai_next) {
-        tcp->fd = connect_to(at, end_ns);
+        tcp->fd = shoali_stream_connect(at, end_ns);
         code = tcp->fd < 0 ? errno : code;
         if (tcp->fd < 0)
             continue;
@@ -247,24 +148,59 @@ static shoal_status try_join(struct tcp_store *tcp, const struct addrinfo *addre
         tcp->fd = -1;
         return status;
     }
-    snprintf(why, WHY_BYTES,
-             "nobody answers at %s:%s (%s): is rank 0 running, and are MASTER_ADDR and MASTER_PORT "
-             "the same on all ranks?",
-             tcp->host, tcp->port, strerror(code));
+    if (*shoali_descriptor_advice(code))
+        snprintf(why, WHY_BYTES, "cannot make a socket for %s:%s: %s%s", tcp->host, tcp->port,
+                 strerror(code), shoali_descriptor_advice(code));
+    else if (code == ENETUNREACH)
+        snprintf(why, WHY_BYTES,
+                 "there is no way to %s:%s (%s): is the interface up (`ip link set lo up` for "
+                 "127.0.0.1), and is MASTER_ADDR right?",
+                 tcp->host, tcp->port, strerror(code));
+    else if (tcp->by_agent)
+        snprintf(why, WHY_BYTES,
+                 "no answer from %s:%s (%s), which rank 0 has written into torchrun's store: is it "
+                 "running, and is the port open between the hosts (UCX_TCP_PORT_RANGE=20000-20100 "
+                 "chooses it)?",
+                 tcp->host, tcp->port, strerror(code));
+    else
+        snprintf(
+            why, WHY_BYTES,
+            "no answer from %s:%s (%s): is rank 0 running, and are MASTER_ADDR and MASTER_PORT "
+            "the same on all ranks?",
+            tcp->host, tcp->port, strerror(code));
     return SHOAL_IN_PROGRESS;
+}
+
+/* As try_join, at the port that rank 0 has told torchrun's store: each time anew, as an earlier
+ * attempt may have left one. */
+static shoal_status try_join_by_agent(struct tcp_store *tcp, struct addrinfo *addresses,
+                                      int64_t deadline_ns, bool *answered, char *why)
+{
+    int32_t port = 0;
+    *answered = true; /* the store: no hurry */
+    const shoal_status status = shoali_agent_store_get(&tcp->agent, deadline_ns, &port, why);
+    if (status != SHOAL_OK)
+        return status;
+    for (struct addrinfo *at = addresses; at; at = at->ai_next)
+        shoali_address_set_port(at, port);
+    snprintf(tcp->port, sizeof(tcp->port), "%d", (int)port);
+    const shoal_status joined = try_join(tcp, addresses, deadline_ns, answered, why);
+    *answered = true;
+    return joined;
 }
 
 /* The server may start later than we do, and another job may be through with the port soon: tries
  * until the deadline. */
 static shoal_status join_server(struct tcp_store *tcp, const struct shoali_store_args *args,
-                                const struct addrinfo *addresses)
+                                struct addrinfo *addresses)
 {
     const int64_t deadline_ns = shoali_deadline_ns((int64_t)(args->timeout_s * 1e9));
-    int64_t speak_ns = shoali_deadline_ns(SILENCE_NS);
+    struct shoali_waiting waiting = {0};
     char why[WHY_BYTES] = "", last[WHY_BYTES] = "";
     bool answered = false;
     for (;;) {
-        shoal_status status = try_join(tcp, addresses, deadline_ns, &answered, last);
+        shoal_status status = (tcp->by_agent ? try_join_by_agent : try_join)(
+            tcp, addresses, deadline_ns, &answered, last);
         if (status != SHOAL_IN_PROGRESS)
             return status;
         const bool late = shoali_deadline_passed(deadline_ns);
@@ -272,45 +208,36 @@ static shoal_status join_server(struct tcp_store *tcp, const struct shoali_store
             memcpy(why, last, sizeof(why));
         if (late)
             return SHOAL_FAIL(SHOAL_ETIMEOUT, "%s (tried for %.1f s)", why, args->timeout_s);
-        if (args->look && (status = args->look(args->look_user)) < 0)
+        if (args->look && (status = args->look(args->poll_user)) < 0)
             return status;
-        if (answered && shoali_deadline_passed(speak_ns)) {
-            SHOALI_WARN("comm", "%s (still trying)", why);
-            speak_ns = INT64_MAX;
-        }
-        nanosleep(&(struct timespec){0, answered ? AGAIN_AT_OTHERS_NS : AGAIN_NS}, NULL);
+        if (shoali_waiting_due(&waiting, NULL))
+            SHOALI_WARN("comm",
+                        "waiting for %.0f s for rank 0: %s (still trying, for %.0f s in all)",
+                        shoali_waiting_seconds(&waiting), why, args->timeout_s);
+        nanosleep(&(struct timespec){0, answered                               ? AGAIN_AT_OTHERS_NS
+                                        : shoali_waiting_seconds(&waiting) < 1 ? AGAIN_NS
+                                                                               : SLOW_AGAIN_NS},
+                  NULL);
     }
-}
-
-/* A host has this address when a socket can be bound to it. */
-static bool is_here(const struct addrinfo *at)
-{
-    struct sockaddr_storage address = {0};
-    memcpy(&address, at->ai_addr, at->ai_addrlen);
-    if (at->ai_family == AF_INET)
-        ((struct sockaddr_in *)&address)->sin_port = 0;
-    else if (at->ai_family == AF_INET6)
-        ((struct sockaddr_in6 *)&address)->sin6_port = 0;
-    int fd = socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    const bool here = fd >= 0 && bind(fd, (const struct sockaddr *)&address, at->ai_addrlen) == 0;
-    if (fd >= 0)
-        close(fd);
-    return here;
 }
 
 /* A secret that is good on this machine alone is no protection on a network: the ranks then meet on
  * loopback, whatever name MASTER_ADDR gives this machine. */
 static shoal_status stay_here(struct tcp_store *tcp)
 {
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *addresses = NULL;
     bool here = strcmp(tcp->host, "localhost") == 0;
-    if (!here && getaddrinfo(tcp->host, tcp->port, &hints, &addresses) != 0)
-        addresses = NULL;
+    int code = here ? 0 : shoali_address_find(tcp->host, tcp->port, &addresses);
+    if (code != 0)
+        return SHOAL_FAIL(SHOAL_EINVAL, "cannot find the host \"%s\" (MASTER_ADDR): %s", tcp->host,
+                          code == EAI_SYSTEM ? strerror(errno) : gai_strerror(code));
     for (const struct addrinfo *at = addresses; at && !here; at = at->ai_next)
-        here = is_here(at);
+        here = shoali_address_is_here(at, &code);
     if (addresses)
         freeaddrinfo(addresses);
+    if (!here && code != 0)
+        return SHOAL_FAIL(SHOAL_EIO, "cannot make a socket for MASTER_ADDR=\"%s\": %s%s", tcp->host,
+                          strerror(code), shoali_descriptor_advice(code));
     if (!here)
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "MASTER_ADDR=\"%s\" is no address of this machine, and ranks of several "
@@ -325,24 +252,82 @@ static shoal_status stay_here(struct tcp_store *tcp)
 
 static shoal_status find_server(struct tcp_store *tcp, const struct shoali_store_args *args)
 {
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *addresses = NULL;
     /* A bare container may have no hosts file; the name means this machine everywhere (RFC 6761).
      */
     const char *host = strcmp(tcp->host, "localhost") == 0 ? "127.0.0.1" : tcp->host;
-    int code = getaddrinfo(host, tcp->port, &hints, &addresses);
+    int code = shoali_address_find(host, tcp->port, &addresses);
     if (code != 0)
         return SHOAL_FAIL(SHOAL_EINVAL, "cannot find the host \"%s\" (MASTER_ADDR): %s", tcp->host,
-                          gai_strerror(code));
+                          code == EAI_SYSTEM ? strerror(errno) : gai_strerror(code));
     shoal_status status = join_server(tcp, args, addresses);
     freeaddrinfo(addresses);
     return status;
+}
+
+/* Every address of MASTER_ADDR's family: what MASTER_ADDR means on rank 0's own host may be a
+ * loopback address, which no other host reaches. */
+static const char *any_address(const struct tcp_store *tcp)
+{
+    struct addrinfo *addresses = NULL;
+    const bool v6 = shoali_address_find(tcp->host, tcp->port, &addresses) == 0 && addresses &&
+                    addresses->ai_family == AF_INET6;
+    if (addresses)
+        freeaddrinfo(addresses);
+    return v6 ? "::" : "0.0.0.0";
+}
+
+/* Listens at a port of its own and tells torchrun's store its number. */
+static shoal_status serve_by_agent(struct tcp_store *tcp, const struct shoali_store_args *args)
+{
+    const char *host = tcp->credentials.this_machine ? tcp->host : any_address(tcp);
+    int first, last;
+    shoal_status status = SHOAL_EINVAL;
+    shoali_address_port_range(&first, &last);
+    for (int port = first; port <= last && status == SHOAL_EINVAL; port++) {
+        snprintf(tcp->port, sizeof(tcp->port), "%d", port);
+        status =
+            shoali_tcp_server_open(host, tcp->port, &tcp->credentials, &tcp->table, &tcp->server);
+    }
+    if (status == SHOAL_EINVAL)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "no port of UCX_TCP_PORT_RANGE=%d-%d is free for rank 0, at whose port "
+                          "the others join: give a wider range",
+                          first, last);
+    if (status < 0)
+        return status;
+    return shoali_agent_store_put(&tcp->agent, shoali_tcp_server_get_port(tcp->server),
+                                  shoali_deadline_ns((int64_t)(args->timeout_s * 1e9)));
+}
+
+/* A rank that cannot join tells torchrun's store, as it has no way to rank 0. */
+static shoal_status tell_agent(struct tcp_store *tcp, shoal_status failure)
+{
+    char sentence[SHOALI_STORE_SENTENCE_BYTES];
+    snprintf(sentence, sizeof(sentence), "%s", shoal_error_message());
+    shoali_agent_store_init(&tcp->agent, tcp->host, tcp->port);
+    shoali_agent_store_tell(&tcp->agent, sentence);
+    return SHOAL_FAIL(failure, "%s", sentence);
+}
+
+/* Takes such a sentence over, once a second while rank 0 waits for others. */
+static void ask_agent(struct tcp_store *tcp)
+{
+    char told[SHOALI_AGENT_WHY_BYTES], sentence[SHOALI_STORE_SENTENCE_BYTES];
+    if (shoali_now_ns() - tcp->agent_ns < ASK_AGENT_NS)
+        return;
+    tcp->agent_ns = shoali_now_ns();
+    if (!shoali_agent_store_told(&tcp->agent, shoali_tcp_server_get_port(tcp->server), told))
+        return;
+    snprintf(sentence, sizeof(sentence), "a rank cannot join: %s", told);
+    shoali_table_abort(&tcp->table, sentence);
 }
 
 static void tcp_close(struct shoali_store *store)
 {
     struct tcp_store *tcp = (struct tcp_store *)store;
     shoali_tcp_server_close(tcp->server);
+    shoali_agent_store_fini(&tcp->agent);
     if (tcp->fd >= 0)
         close(tcp->fd);
     shoali_table_fini(&tcp->table);
@@ -358,7 +343,7 @@ static shoal_status tcp_open(const struct shoali_store_args *args, struct shoali
     if (!tcp)
         return SHOAL_ENOMEM;
     tcp->base.kind = &shoali_store_tcp;
-    tcp->fd = -1;
+    tcp->fd = tcp->agent.fd = -1;
     tcp->credentials = *args->credentials;
     shoali_table_init(&tcp->table);
     pthread_mutex_init(&tcp->lock, NULL);
@@ -366,14 +351,24 @@ static shoal_status tcp_open(const struct shoali_store_args *args, struct shoali
     tcp->table.seats = args->seats;
     SHOAL_TRY(status, split_where(args->where, args->seats != NULL, tcp), done);
     if (args->credentials->this_machine)
-        SHOAL_TRY(status, stay_here(tcp), done);
-    if (args->server)
+        status = stay_here(tcp);
+    if (status < 0 && args->by_agent && !args->server)
+        status = tell_agent(tcp, status);
+    if (status < 0)
+        goto done;
+    tcp->by_agent = args->by_agent;
+    if (args->by_agent)
+        shoali_agent_store_init(&tcp->agent, tcp->host, tcp->port);
+    if (args->server && args->by_agent)
+        SHOAL_TRY(status, serve_by_agent(tcp, args), done);
+    else if (args->server)
         SHOAL_TRY(status,
                   shoali_tcp_server_open(tcp->host, tcp->port, &tcp->credentials, &tcp->table,
                                          &tcp->server),
                   done);
     else
         SHOAL_TRY(status, find_server(tcp, args), done);
+    shoali_agent_store_fini(&tcp->agent);
     *store = &tcp->base;
     tcp = NULL;
 done:
@@ -399,7 +394,8 @@ static bool receive_message(struct tcp_store *tcp, int64_t deadline_ns, struct s
 {
     size_t used = 0, wanted = SHOALI_STORE_LINE_BYTES, length = 0;
     while (used < wanted) {
-        size_t got = receive(tcp->fd, tcp->message + used, wanted - used, deadline_ns);
+        size_t got =
+            shoali_stream_receive_some(tcp->fd, tcp->message + used, wanted - used, deadline_ns);
         if (got == 0)
             return false;
         used += got;
@@ -429,7 +425,8 @@ static shoal_status read_answer(struct tcp_store *tcp, const struct question *qu
     else if (line->letter == 'F')
         return SHOAL_FAIL(SHOAL_EPEER, "%.*s", (int)line->bytes, (const char *)payload);
     if ((line->letter != 'V' && !question->answer) || !question->value)
-        return SHOAL_FAIL(SHOAL_EPEER, "%s:%s answers what was not asked", tcp->host, tcp->port);
+        return SHOAL_FAIL(SHOAL_EPEER, "%s:%s sent an answer that was not asked for", tcp->host,
+                          tcp->port);
     if (line->bytes > *question->value_bytes)
         return SHOAL_FAIL(SHOAL_EINVAL, "\"%s\" has %zu bytes, there is room for %zu",
                           question->key, line->bytes, *question->value_bytes);
@@ -447,7 +444,7 @@ static bool send_message(struct tcp_store *tcp, const struct question *question,
     if (question->payload_bytes > 0)
         memcpy(tcp->message + length, question->payload, question->payload_bytes);
     shoali_session_seal(&tcp->session, SHOALI_QUESTIONS, tcp->message, bytes, tcp->message + bytes);
-    return send_all(tcp->fd, tcp->message, bytes + SHOALI_MAC_BYTES, deadline_ns);
+    return shoali_stream_send(tcp->fd, tcp->message, bytes + SHOALI_MAC_BYTES, deadline_ns);
 }
 
 static shoal_status ask(struct tcp_store *tcp, const struct question *question)
@@ -483,6 +480,8 @@ static shoal_status tcp_put(struct shoali_store *store, const char *key, const v
 static shoal_status tcp_get(struct shoali_store *store, const char *key, void *value, size_t *bytes)
 {
     struct tcp_store *tcp = (struct tcp_store *)store;
+    if (tcp->server && tcp->by_agent)
+        ask_agent(tcp);
     if (tcp->server)
         return shoali_table_get(&tcp->table, key, value, bytes);
     return ask(tcp,

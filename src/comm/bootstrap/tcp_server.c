@@ -12,6 +12,7 @@
  */
 #include "base/thread.h"
 #include "comm/bootstrap/protocol.h"
+#include "comm/machine.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -122,20 +123,15 @@ static uint8_t bucket_of(const struct shoali_tcp_server *server,
     return hash[0];
 }
 
-static void warn_of_proof(struct shoali_tcp_server *server, int fd)
+static void warn_of_proof(struct shoali_tcp_server *server, const char *address)
 {
-    struct sockaddr_storage address = {0};
-    socklen_t length = sizeof(address);
-    char text[INET6_ADDRSTRLEN] = "an unknown address";
     if (server->warned_of_proof)
         return;
     server->warned_of_proof = true;
-    if (getpeername(fd, (struct sockaddr *)&address, &length) == 0)
-        getnameinfo((struct sockaddr *)&address, length, text, sizeof(text), NULL, 0,
-                    NI_NUMERICHOST);
-    SHOALI_WARN("comm",
-                "somebody at %s who does not know this job's secret tried to join it (said once)",
-                text);
+    SHOALI_WARN(
+        "comm",
+        "a process at %s that does not know this job's secret tried to join the job (logged once)",
+        address);
 }
 
 /* Sends what waits; false: the connection is lost. */
@@ -176,11 +172,11 @@ static bool talk_on(struct shoali_tcp_server *server, int32_t index, size_t byte
     if (was_stranger && !is_stranger(client))
         count_stranger(server, client, -1);
     if (client->talk.state == SHOALI_UNPROVEN)
-        warn_of_proof(server, watched->fd);
+        warn_of_proof(server, client->talk.there);
     return goes_on && server->client_count - server->stranger_count <= MEMBERS_MAX;
 }
 
-static bool hear(struct shoali_tcp_server *server, int32_t index)
+static bool receive_from(struct shoali_tcp_server *server, int32_t index)
 {
     const struct pollfd *watched = &server->watched[FIRST_CLIENT + index];
     if (watched->revents & POLLOUT)
@@ -201,11 +197,9 @@ static void warn_of_accept(struct shoali_tcp_server *server, int code)
     if (server->warned_of_accept)
         return;
     server->warned_of_accept = true;
-    SHOALI_WARN("comm", "cannot let other ranks in: accept: %s%s; trying on (said once)",
-                strerror(code),
-                code == EMFILE   ? ": raise the limit with `ulimit -n`"
-                : code == ENFILE ? ": the machine has no descriptors left (fs.file-max)"
-                                 : "");
+    SHOALI_WARN("comm",
+                "cannot accept connections of other ranks: %s%s; trying again (logged once)",
+                strerror(code), shoali_descriptor_advice(code));
 }
 
 /* accept failed for want of something that does not come back by itself. */
@@ -226,7 +220,7 @@ static void make_room(struct shoali_tcp_server *server, int code)
     if (fd >= 0) {
         shoali_refusal_make(greeting);
         ssize_t sent = send(fd, greeting, sizeof(greeting), MSG_NOSIGNAL | MSG_DONTWAIT);
-        (void)sent; /* who is not told hears the end of the connection */
+        (void)sent; /* who is not told sees the end of the connection */
         close(fd);
     }
     server->reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -239,12 +233,10 @@ static void name_end(const struct sockaddr_storage *address, char text[SHOALI_AD
         text[0] = '\0';
 }
 
-static void name_ends(int fd, const struct sockaddr_storage *there,
-                      struct shoali_conversation *talk)
+static void name_here(int fd, struct shoali_conversation *talk)
 {
     struct sockaddr_storage here = {0};
     socklen_t length = sizeof(here);
-    name_end(there, talk->there);
     if (getsockname(fd, (struct sockaddr *)&here, &length) == 0)
         name_end(&here, talk->here);
 }
@@ -264,8 +256,9 @@ static void welcome(struct shoali_tcp_server *server, int fd,
         return;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    name_end(address, client->talk.there); /* a connection that has ended has no address */
     if (server->table->seats)
-        name_ends(fd, address, &client->talk);
+        name_here(fd, &client->talk);
     server->watched[FIRST_CLIENT + server->client_count] =
         (struct pollfd){.fd = fd, .events = POLLIN};
     server->client_count++;
@@ -334,7 +327,7 @@ static void *serve(void *arg)
         if (server->watched[STOP].revents)
             return NULL;
         for (int32_t i = server->client_count - 1; i >= 0; i--)
-            if (server->watched[FIRST_CLIENT + i].revents && !hear(server, i))
+            if (server->watched[FIRST_CLIENT + i].revents && !receive_from(server, i))
                 drop_client(server, i);
         if (server->watched[LISTENER].revents & POLLIN)
             accept_clients(server);

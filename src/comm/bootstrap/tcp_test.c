@@ -1,4 +1,5 @@
 /* The meeting point among strangers, slow peers, other jobs and without descriptors. */
+#include "base/test_cmocka.h"
 #include "comm/bootstrap/bootstrap.h"
 #include "comm/bootstrap/protocol.h"
 
@@ -10,8 +11,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +20,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define SECOND_NS INT64_C(1000000000)
 
@@ -48,8 +45,9 @@ static int keep_port(int *keeper)
 static shoal_status open_store(const struct meeting *meeting, const char *secret, const char *job,
                                bool server, double timeout_s, struct shoali_store **store)
 {
-    struct shoali_credentials credentials;
-    shoali_credentials_make(secret, strlen(secret), job, &credentials);
+    struct shoali_credentials credentials = {.this_machine = false};
+    snprintf((char *)credentials.key, sizeof(credentials.key), "%s", secret);
+    snprintf((char *)credentials.job, sizeof(credentials.job), "%s", job);
     return shoali_store_open(&(struct shoali_store_args){.kind = "tcp",
                                                          .where = meeting->where,
                                                          .server = server,
@@ -63,7 +61,7 @@ static void choose_port(struct meeting *meeting)
     *meeting = (struct meeting){0};
     meeting->port = keep_port(&meeting->keeper);
     snprintf(meeting->where, sizeof(meeting->where), "127.0.0.1:%d", meeting->port);
-    shoali_credentials_make("secret", 6, "job", &meeting->credentials);
+    meeting->credentials = (struct shoali_credentials){.key = "secret", .job = "job"};
 }
 
 static void open_meeting(struct meeting *meeting)
@@ -137,11 +135,20 @@ static int join_raw(const struct meeting *meeting, struct shoali_session *sessio
     return fd;
 }
 
+static _Atomic int strangers_named;
+static void count_named(void *user, shoal_log_level level, const char *subsystem, int rank,
+                        const char *text)
+{
+    (void)user, (void)level, (void)subsystem, (void)rank;
+    strangers_named += strstr(text, "a process at 127.0.0.1 that does not know this job") != NULL;
+}
+
 static void nonsense_is_dropped(void **state)
 {
     (void)state;
     struct meeting meeting;
     char words[80];
+    assert_int_equal(shoal_log_configure("info", count_named, NULL), SHOAL_OK);
     open_meeting(&meeting);
     const char *const lines[] = {"GET / HTTP/1.1\r\n", "A - 3\nwhy", "P k 1\nx", "\n"};
     for (int i = 0; i < 4; i++) {
@@ -154,6 +161,8 @@ static void nonsense_is_dropped(void **state)
     }
     join_and_leave(&meeting);
     close_meeting(&meeting);
+    assert_int_equal(strangers_named, 1);
+    assert_int_equal(shoal_log_configure("info", NULL, NULL), SHOAL_OK);
 }
 
 /* At each byte of the beginning somebody leaves. */
@@ -360,13 +369,12 @@ static void impostors_learn_and_get_nothing(void **state)
     unsigned char greeting[SHOALI_GREETING_BYTES] = "SHOAL01\n";
     char http[SHOALI_GREETING_BYTES + 1] =
         "HTTP/1.1 400 Bad Request and much more to read\r\n\r\n....";
-    struct shoali_credentials credentials;
-    shoali_credentials_make("?", 1, "job", &credentials);
+    const struct shoali_credentials credentials = {.job = "job"};
     memcpy(greeting + SHOALI_MAGIC_BYTES, credentials.job, sizeof(credentials.job));
     meet_impostor(greeting, sizeof(greeting), 20, SHOAL_EINVAL,
-                  "somebody who does not know this job's secret answers at 127.0.0.1:");
+                  "a process that does not know this job's secret answers at 127.0.0.1:");
     meet_impostor(http, SHOALI_GREETING_BYTES, 2, SHOAL_ETIMEOUT, "something that is not Shoal");
-    meet_impostor("", 0, 0.3, SHOAL_ETIMEOUT, "lets nobody in");
+    meet_impostor("", 0, 0.3, SHOAL_ETIMEOUT, "does not let this rank in");
 }
 
 /* A secret of this machine alone is good for no other. */
@@ -398,6 +406,37 @@ static void other_machines_need_a_secret(void **state)
     shoali_store_close(client);
     shoali_store_close(server);
     close(meeting.keeper);
+}
+
+/* A rank whose standard input is closed: its sockets begin at descriptor 0. */
+static void descriptor_0_is_one(void **state)
+{
+    (void)state;
+    struct shoali_store *server = NULL, *client = NULL;
+    struct meeting meeting;
+    char where[64];
+    choose_port(&meeting);
+    meeting.credentials.this_machine = true;
+    snprintf(where, sizeof(where), "0.0.0.0:%d", meeting.port);
+    struct shoali_store_args args = {.kind = "tcp",
+                                     .where = where,
+                                     .server = true,
+                                     .credentials = &meeting.credentials,
+                                     .timeout_s = 5};
+    const int input = dup(STDIN_FILENO);
+    close(STDIN_FILENO);
+    const shoal_status served = shoali_store_open(&args, &server);
+    args.server = false;
+    const shoal_status joined = served == SHOAL_OK ? shoali_store_open(&args, &client) : served;
+    shoali_store_close(client);
+    shoali_store_close(server);
+    close(meeting.keeper);
+    if (input >= 0) {
+        assert_int_equal(dup2(input, STDIN_FILENO), STDIN_FILENO);
+        close(input);
+    }
+    assert_int_equal(served, SHOAL_OK);
+    assert_int_equal(joined, SHOAL_OK);
 }
 
 static int64_t used_ns(void)
@@ -461,7 +500,7 @@ static void without_descriptors_nothing_spins(void **state)
         _exit(serve_without_descriptors(&meeting, go[0], done[1]));
     assert_int_equal(read(done[0], &byte, 1), 1);
     assert_int_equal(open_store(&meeting, "secret", "job", false, 0.5, &store), SHOAL_ETIMEOUT);
-    if (!says("rank 0 has no file descriptors left") || !says("ulimit -n"))
+    if (!says("rank 0 has no file descriptor free") || !says("ulimit -n"))
         fail_msg("%s", shoal_error_message());
     assert_int_equal(write(go[1], "", 1), 1);
     assert_int_equal(read(done[0], &byte, 1), 1);
@@ -541,6 +580,7 @@ int main(void)
         cmocka_unit_test(two_jobs_take_turns),
         cmocka_unit_test(impostors_learn_and_get_nothing),
         cmocka_unit_test(other_machines_need_a_secret),
+        cmocka_unit_test(descriptor_0_is_one),
         cmocka_unit_test(without_descriptors_nothing_spins),
         cmocka_unit_test(nobody_meets_himself),
     };

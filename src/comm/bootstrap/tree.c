@@ -1,8 +1,12 @@
-/* The store of a rank in a tree: a client of its parent (up) and a server for those below (down). */
+/* The store of a rank in a tree: a client of its parent (up) and a server for those below
+ * (down). */
 #include "comm/bootstrap/tree.h"
 
+#include "base/started.h"
+#include "base/waiting.h"
+#include "comm/bootstrap/address.h"
+
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -12,7 +16,7 @@ enum { WHERE_BYTES = 320, WHY_BYTES = 512, LISTED = 120 };
 #define LONG_NAP_NS INT64_C(20000000)
 #define EACH_NS INT64_C(50000)
 #define VISIT_S 5.0                  /* for a rank that one was sent to */
-#define LINGER_NS INT64_C(500000000) /* for those below to hear of a failure */
+#define LINGER_NS INT64_C(500000000) /* for those below to learn of a failure */
 
 struct tree_store {
     struct shoali_store base;
@@ -44,18 +48,9 @@ static shoal_status open_down(struct tree_store *tree, const struct shoali_store
     own.kind = "tcp";
     own.where = where;
     own.server = true;
+    own.by_agent = args->by_agent && tree->rank == 0;
     own.seats = &tree->seats;
     return shoali_store_open(&own, &tree->down);
-}
-
-/* The ports that a firewall leaves open for UCX; the system's choice: 0 to 0. */
-static void read_range(int *first, int *last)
-{
-    const char *text = getenv("UCX_TCP_PORT_RANGE");
-    int end = 0;
-    if (!text || sscanf(text, "%d-%d%n", first, last, &end) != 2 || text[end] || *first < 1 ||
-        *last > 65535 || *last < *first)
-        *first = *last = 0;
 }
 
 /* All addresses of the family by which this rank has reached another; of this machine's secret,
@@ -69,7 +64,7 @@ static shoal_status open_down_anywhere(struct tree_store *tree,
     char where[WHERE_BYTES];
     int first, last;
     shoal_status status = SHOAL_EINVAL;
-    read_range(&first, &last);
+    shoali_address_port_range(&first, &last);
     for (int port = first; port <= last && status == SHOAL_EINVAL; port++) {
         snprintf(where, sizeof where, "%s:%d", host, port);
         status = open_down(tree, args, where);
@@ -94,6 +89,7 @@ static shoal_status ask_for_seat(struct tree_store *tree, const struct shoali_st
     own.kind = "tcp";
     own.where = where;
     own.server = false;
+    own.by_agent = args->by_agent && strcmp(where, args->where) == 0;
     own.timeout_s = timeout_s;
     SHOAL_TRY(status, shoali_store_open(&own, &tree->up), done);
     SHOAL_TRY(status, open_down_anywhere(tree, args), done);
@@ -112,20 +108,17 @@ static shoal_status fail_of_way(const struct tree_store *tree, const char *where
                                 double timeout_s)
 {
     if (*where)
-        return SHOAL_FAIL(
-            SHOAL_ETIMEOUT,
-            "rank %d is to meet the others at %s and cannot get there within %.1f s "
-            "(%s): ranks of jobs of more than %d ranks let others in at ports that "
-            "their systems choose, or of UCX_TCP_PORT_RANGE, which must be open between "
-            "the hosts",
-            (int)tree->rank, where, timeout_s, why, SHOALI_TREE_FANOUT + 1);
-    return SHOAL_FAIL(SHOAL_ETIMEOUT,
-                      "rank %s, where rank %d is to meet the others, did not join within %.1f s",
+        return SHOAL_FAIL(SHOAL_ETIMEOUT,
+                          "rank %d joins at %s and did not reach it within %.1f s (%s): jobs of "
+                          "more than %d ranks join at ports that the system chooses, or of "
+                          "UCX_TCP_PORT_RANGE; these must be open between the hosts",
+                          (int)tree->rank, where, timeout_s, why, SHOALI_TREE_FANOUT + 1);
+    return SHOAL_FAIL(SHOAL_ETIMEOUT, "rank %s, at which rank %d joins, did not join within %.1f s",
                       why, (int)tree->rank, timeout_s);
 }
 
-/* Where the others hear of a failure before this rank has a place among them. */
-static void tell_master(struct tree_store *tree, const struct shoali_store_args *args)
+/* Where the others learn of a failure before this rank has a place among them. */
+static void notify_master(struct tree_store *tree, const struct shoali_store_args *args)
 {
     struct shoali_store_args own = *args;
     char sentence[SHOALI_STORE_SENTENCE_BYTES];
@@ -168,6 +161,7 @@ static shoal_status join(struct tree_store *tree, const struct shoali_store_args
     char where[WHERE_BYTES], text[WHY_BYTES] = "", letter = '\0';
     char way[WHERE_BYTES] = "", why[WHY_BYTES] = ""; /* what has kept it from its place last */
     int64_t pause_ns = NAP_NS;
+    struct shoali_waiting waiting = {0};
     shoal_status status;
     snprintf(where, sizeof where, "%s", args->where);
     for (;;) {
@@ -185,6 +179,10 @@ static shoal_status join(struct tree_store *tree, const struct shoali_store_args
             snprintf(why, sizeof why, "%s", status < 0 ? "nobody answers" : text);
             shoali_error_clear();
         }
+        if (*why && shoali_waiting_due(&waiting, NULL))
+            SHOALI_WARN("comm", "waiting for %.0f s for %s%s, at which rank %d joins: %s",
+                        shoali_waiting_seconds(&waiting), *way ? "" : "rank ", *way ? way : why,
+                        (int)tree->rank, *way ? why : "it has not joined itself");
         status = follow(tree, args, status < 0 ? '\0' : letter, text, where);
         if (status != SHOAL_IN_PROGRESS)
             return status;
@@ -222,7 +220,7 @@ static shoal_status tree_open(const struct shoali_store_args *args, struct shoal
     if (status == SHOAL_OK)
         *store = &tree->base;
     else if (args->rank > 0 && status != SHOAL_EPEER)
-        tell_master(tree, args);
+        notify_master(tree, args);
     if (status < 0)
         tree_close(&tree->base);
     return status;
@@ -240,17 +238,19 @@ static void tree_abort(struct shoali_store *store, const char *sentence)
     tree->failed = true;
 }
 
-/* A verdict of one side, for the other. */
-static shoal_status spread(struct tree_store *tree, bool from_below)
+/* A verdict of one side, for the other. A failure of this rank's own is for the caller to tell. */
+static shoal_status spread(struct tree_store *tree, shoal_status status, bool from_below)
 {
     char sentence[SHOALI_STORE_SENTENCE_BYTES];
     struct shoali_store *other = from_below ? tree->up : tree->down;
+    if (status != SHOAL_EPEER)
+        return status;
     if (from_below || shoali_tcp_store_is_connected(tree->up))
         snprintf(sentence, sizeof sentence, "%s", shoal_error_message());
     else
         snprintf(sentence, sizeof sentence,
-                 "rank %d, where rank %d meets the others (%s), is gone: it was killed, or its "
-                 "machine or the network to it is down, while the ranks joined",
+                 "rank %d, at which rank %d joins (%s), is gone: it was killed, or its machine or "
+                 "the network to it is down, while the ranks joined",
                  (int)shoali_tree_parent(tree->rank), (int)tree->rank, tree->above);
     if (other && !tree->failed)
         shoali_store_abort(other, sentence);
@@ -263,11 +263,14 @@ static shoal_status look(struct tree_store *tree)
 {
     char value[8];
     size_t bytes = sizeof value;
-    if (tree->down && shoali_store_get(tree->down, "look", value, &bytes) < 0)
-        return spread(tree, true);
-    if (tree->up && shoali_store_get(tree->up, "look", value, &bytes) < 0)
-        return spread(tree, false);
-    return SHOAL_OK;
+    shoal_status status = SHOAL_OK;
+    if (tree->down)
+        status = shoali_store_get(tree->down, "look", value, &bytes);
+    if (status < 0)
+        return spread(tree, status, true);
+    if (tree->up)
+        status = shoali_store_get(tree->up, "look", value, &bytes);
+    return status < 0 ? spread(tree, status, false) : SHOAL_OK;
 }
 
 /* ---- values --------------------------------------------------------------------------------- */
@@ -296,23 +299,23 @@ static shoal_status fail_of_absence(struct tree_store *tree, int32_t from)
     const int trouble = tree->down ? shoali_store_get_trouble(tree->down) : 0;
     if (from == SHOALI_TREE_WHOLE)
         return SHOAL_FAIL(SHOAL_ETIMEOUT,
-                          "rank %d, where rank %d meets the others, has not heard of all %d ranks "
-                          "within %.1f s",
+                          "rank %d, at which rank %d joins, has not received the addresses of all "
+                          "%d ranks within %.1f s",
                           (int)shoali_tree_parent(tree->rank), (int)tree->rank, (int)tree->size,
                           seconds);
     if (list_absent(tree, absent) == 0)
         return SHOAL_FAIL(
             SHOAL_ETIMEOUT,
-            "rank %d (%s) joined, but not all of those that meet at it did within "
-            "%.1f s",
-            (int)from, tree->seats.chair[from - tree->rank * SHOALI_TREE_FANOUT - 1].who, seconds);
+            "rank %d (%s) joined, but not all ranks that join at it did within %.1f s", (int)from,
+            tree->seats.chair[from - tree->rank * SHOALI_TREE_FANOUT - 1].who, seconds);
     return SHOAL_FAIL(SHOAL_ETIMEOUT, "of %d ranks these did not join within %.1f s: %s%s%s",
                       (int)tree->size, seconds, absent,
-                      trouble ? "; they could not be let in: " : "",
+                      trouble ? "; their connections could not be accepted: " : "",
                       trouble ? strerror(trouble) : "");
 }
 
-/* Has it waited for long enough? Who misses a rank of its own speaks before those that wait for it. */
+/* Has it waited for long enough? Who misses a rank of its own speaks before those that wait for
+ * it. */
 static bool is_late(struct tree_store *tree, int32_t from, int64_t since_ns)
 {
     char absent[LISTED];
@@ -323,9 +326,32 @@ static bool is_late(struct tree_store *tree, int32_t from, int64_t since_ns)
            (from != SHOALI_TREE_WHOLE && list_absent(tree, absent) > 0);
 }
 
+/* Who misses ranks of its own says so; of those that wait for these, one on each host does. */
+static void say_waiting(struct tree_store *tree, int32_t from, struct shoali_waiting *waiting)
+{
+    char absent[LISTED] = "";
+    if (!shoali_waiting_due(waiting, NULL))
+        return;
+    const double seconds = shoali_waiting_seconds(waiting);
+    if (from != SHOALI_TREE_WHOLE && list_absent(tree, absent) > 0)
+        SHOALI_WARN("comm",
+                    "waiting for %.0f s for other ranks to join; of %d these have not: %s; are "
+                    "they running, with the same MASTER_ADDR and MASTER_PORT?",
+                    seconds, (int)tree->size, absent);
+    else if (from != SHOALI_TREE_WHOLE)
+        SHOALI_WARN("comm", "waiting for %.0f s for the ranks that join at rank %d", seconds,
+                    (int)from);
+    else if (shoali_started_get().local_rank <= 0)
+        SHOALI_WARN("comm",
+                    "waiting for %.0f s for rank %d (%s), at which this rank has joined: not all "
+                    "of the %d ranks have joined yet",
+                    seconds, (int)shoali_tree_parent(tree->rank), tree->above, (int)tree->size);
+}
+
 shoal_status shoali_tree_wait(struct shoali_store *store, int32_t from, const char *key,
                               void *value, size_t *bytes)
 {
+    struct shoali_waiting waiting = {0};
     struct tree_store *tree = (struct tree_store *)store;
     const bool above = from == SHOALI_TREE_WHOLE;
     const size_t capacity = *bytes;
@@ -335,7 +361,7 @@ shoal_status shoali_tree_wait(struct shoali_store *store, int32_t from, const ch
         *bytes = capacity;
         shoal_status status = shoali_store_get(above ? tree->up : tree->down, key, value, bytes);
         if (status < 0)
-            return spread(tree, !above);
+            return spread(tree, status, !above);
         if (status == SHOAL_OK)
             return status;
         if (shoali_now_ns() - looked_ns > LONG_NAP_NS) {
@@ -346,6 +372,7 @@ shoal_status shoali_tree_wait(struct shoali_store *store, int32_t from, const ch
             return status;
         if (is_late(tree, from, since_ns))
             return fail_of_absence(tree, from);
+        say_waiting(tree, from, &waiting);
         nap(&pause_ns, LONG_NAP_NS);
     }
 }
@@ -356,11 +383,11 @@ shoal_status shoali_tree_put(struct shoali_store *store, int32_t from, const cha
     struct tree_store *tree = (struct tree_store *)store;
     struct shoali_store *to = from == SHOALI_TREE_WHOLE ? tree->down : tree->up;
     const shoal_status status = to ? shoali_store_put(to, key, value, bytes) : SHOAL_OK;
-    return status < 0 ? spread(tree, to == tree->down) : SHOAL_OK;
+    return status < 0 ? spread(tree, status, to == tree->down) : SHOAL_OK;
 }
 
-/* Keys are for those next to each other, which exchange.c uses as shoali_tree_put and _wait; there is no
- * place that all look at. */
+/* Keys are for those next to each other, which exchange.c uses as shoali_tree_put and _wait; there
+ * is no place that all look at. */
 static shoal_status tree_put(struct shoali_store *store, const char *key, const void *value,
                              size_t bytes)
 {

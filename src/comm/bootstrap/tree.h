@@ -1,11 +1,13 @@
 /* tree - how the ranks of a job of any size meet, each connected to few others.
  *
- * Rank r meets at its parent, rank (r - 1) / 32; rank 0 at MASTER_ADDR:MASTER_PORT. So nobody has more
- * than 32 ranks below it and one above, whatever the number of ranks, and three steps lead from rank
+ * Rank r meets at its parent, rank (r - 1) / 32; rank 0 at MASTER_ADDR:MASTER_PORT. So nobody has
+ * more than 32 ranks below it and one above, whatever the number of ranks, and three steps lead
+ * from rank
  * 0 to any of 33,000. In a job of up to 33 ranks all meet at rank 0.
  *
  *   join      A rank knows nobody but rank 0. It connects there, proves that it knows the secret
- *             (protocol.h; so do both sides of every connection), and asks for a seat: J, its number,
+ *             (protocol.h; so do both sides of every connection), and asks for a seat: J, its
+ * number,
  *             the number of ranks, the port at which it lets its own 32 in, its process and host.
  *             The answer is O (the seat is yours), R HOST:PORT (the rank below me that is on your
  *             way), N (that one has not come; try again soon), or E (a mistake: two processes with
@@ -16,15 +18,15 @@
  *             comes down: 1 + 32 bundles in, 1 + 1 out (exchange.c).
  *   leave     L. A connection that ends without is a rank that is gone, and a verdict.
  *
- * Ports other than MASTER_PORT are chosen by the systems of the hosts, or of UCX_TCP_PORT_RANGE (FIRST-LAST),
- * which says what firewalls leave open. A rank that is sent to one and
+ * Ports other than MASTER_PORT are chosen by the systems of the hosts, or of UCX_TCP_PORT_RANGE
+ * (FIRST-LAST), which says what firewalls leave open. A rank that is sent to one and
  * cannot get there says so. Its address is the one that its parent saw it come from; of a rank on
  * the parent's own host, the one at which who asks has reached the parent.
  *
  * FAILURE. A verdict goes along the edges, up and down: every rank that waits looks at both sides.
- * What the deadline finds, the rank says whose own 32 are not complete; those above it, who wait for
- * it, are patient for half as long again. A parent that dies is found by its children and its own
- * parent, a child by its parent.
+ * What the deadline finds, the rank says whose own 32 are not complete; those above it, who wait
+ * for it, are patient for half as long again. A parent that dies is found by its children and its
+ * own parent, a child by its parent.
  */
 #ifndef SHOALI_TREE_H
 #define SHOALI_TREE_H
@@ -59,8 +61,8 @@ int32_t shoali_tree_parent(int32_t rank);
 /* The first of those below a rank and one past the last. */
 void shoali_tree_children(int32_t rank, int32_t size, int32_t *begin, int32_t *end);
 
-/* tree.c: what exchange.c needs. A value that rank `from` has put for this one (SHOALI_TREE_WHOLE: that
- * the parent has put for those below it), and one for the parent or for those below. */
+/* tree.c: what exchange.c needs. A value that rank `from` has put for this one (SHOALI_TREE_WHOLE:
+ * that the parent has put for those below it), and one for the parent or for those below. */
 SHOAL_CHECKED shoal_status shoali_tree_wait(struct shoali_store *store, int32_t from,
                                             const char *key, void *value, size_t *bytes);
 SHOAL_CHECKED shoal_status shoali_tree_put(struct shoali_store *store, int32_t from,

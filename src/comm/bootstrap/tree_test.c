@@ -1,12 +1,13 @@
-/* Ranks of a large job meet over TCP, as threads of this process: who is connected to whom, how many
- * messages that takes, and what is said when one of them dies, never comes, or comes twice. */
+/* Ranks of a large job meet over TCP, as threads of this process: who is connected to whom, how
+ * many messages that takes, and what is said when one of them dies, never comes, comes twice, or
+ * runs out of memory. */
+#include "base/fault.h"
+#include "base/test_cmocka.h"
 #include "comm/bootstrap/tree.h"
 
 #include <netinet/in.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +17,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #if defined(SHOALI_TSAN)
 enum { MOST = 256 }; /* it watches every pair of threads */
 #else
@@ -26,9 +25,10 @@ enum { MOST = 1024 };
 enum { PASSING = 128 + 32, WATCHDOG_S = 150 };
 
 struct seat {
-    int32_t rank, size, told, took;
+    int32_t rank, size, done, took;
     double timeout_s;
-    bool absent;
+    bool absent, fired;
+    const char *fault; /* of the exchange; NULL: none */
     int64_t messages;
     int32_t connections, most;
     shoal_status status;
@@ -37,9 +37,10 @@ struct seat {
 };
 static struct seat seats[MOST + 1];
 static char where[64];
-static struct shoali_credentials credentials;
+static struct shoali_credentials credentials = {.key = "a secret of the tests", .job = "test"};
 static pthread_barrier_t everybody;
 static bool all_come; /* nothing is to go wrong */
+static bool together; /* no rank leaves before the others have their result */
 
 static void find_port(void)
 {
@@ -73,7 +74,7 @@ static shoal_status open_store(const struct seat *seat, struct shoali_store **st
     return shoali_store_open(&(struct shoali_store_args){.kind = "tree",
                                                          .where = where,
                                                          .rank = seat->rank,
-                                                         .size = seat->told,
+                                                         .size = seat->done,
                                                          .credentials = &credentials,
                                                          .timeout_s = seat->timeout_s},
                              store);
@@ -101,8 +102,11 @@ static void *sit(void *arg)
                                        .take = take,
                                        .user = seat};
     seat->status = open_store(seat, &store);
+    (void)shoali_fault_arm(seat->fault);
     if (seat->status == SHOAL_OK)
         seat->status = shoali_store_exchange(store, &exchange);
+    seat->fired = seat->fault && shoali_fault_left() < 0;
+    (void)shoali_fault_arm(NULL);
     if (seat->status < 0) {
         give_up(seat, store);
     } else if (all_come) {
@@ -111,6 +115,8 @@ static void *sit(void *arg)
         shoali_store_count_connections(store, &seat->connections, &seat->most);
         pthread_barrier_wait(&everybody);
     }
+    if (together)
+        pthread_barrier_wait(&everybody);
     shoali_store_close(store);
     return NULL;
 }
@@ -119,7 +125,7 @@ static void prepare(int32_t size, double timeout_s)
 {
     find_port();
     for (int32_t r = 0; r <= size; r++)
-        seats[r] = (struct seat){.rank = r, .size = size, .told = size, .timeout_s = timeout_s};
+        seats[r] = (struct seat){.rank = r, .size = size, .done = size, .timeout_s = timeout_s};
 }
 
 /* `count`: seats[size] may be one more. */
@@ -224,7 +230,7 @@ static void test_killed(void **state)
 {
     (void)state;
     kill_one(40, "rank 40 (pid ", "rank 40 (pid ");
-    kill_one(1, "rank 1 (pid ", "rank 1, where rank");
+    kill_one(1, "rank 1 (pid ", "rank 1, at which rank");
 }
 
 static void test_absent(void **state)
@@ -238,7 +244,7 @@ static void test_absent(void **state)
     seats[1].absent = true;
     run(70);
     expect_sentence(70, "of 70 ranks these did not join within 2.0 s: 1",
-                    "is to meet the others, did not join within 2.0 s");
+                    "joins, did not join within 2.0 s");
 }
 
 static void test_mistakes(void **state)
@@ -250,33 +256,57 @@ static void test_mistakes(void **state)
     run(71);
     expect_sentence(71, "two processes are rank 40", "RANK must be different on every process");
     prepare(70, 60);
-    seats[50].told = 71;
+    seats[50].done = 71;
     run(70);
-    expect_sentence(70, "rank 50 was told of 71 ranks", "of 70: WORLD_SIZE must be the same");
+    expect_sentence(70, "rank 50 expects 71 ranks", "expects 70: WORLD_SIZE must be the same");
 }
 
 /* Without the secret nobody gets a seat, at rank 0 or further down. */
 static void test_strangers(void **state)
 {
     (void)state;
-    struct shoali_credentials other;
     struct shoali_store *store = NULL, *up = NULL;
     prepare(2, 2);
-    shoali_credentials_make("another secret, of 16 or more", 29, "test", &other);
     assert_int_equal(open_store(&seats[0], &store), SHOAL_OK);
     const struct shoali_credentials right = credentials;
-    credentials = other;
+    credentials.key[0]++;
     assert_int_equal(open_store(&seats[1], &up), SHOAL_EINVAL);
     credentials = right;
     assert_non_null(strstr(shoal_error_message(), "does not have the secret of rank 0"));
     shoali_store_close(store);
 }
 
-static int set_up(void **state)
+/* Each allocation of a rank's exchange may fail: the rank says so, and the other one learns it. */
+static void memory_runs_out(int32_t rank)
+{
+    int failed = 0;
+    pthread_barrier_init(&everybody, NULL, 2);
+    together = true;
+    for (bool again = true; again;) {
+        char point[32];
+        snprintf(point, sizeof point, "alloc:%d", failed++);
+        prepare(2, 10);
+        seats[rank].fault = point;
+        run(2);
+        again = seats[rank].fired;
+        assert_int_equal(seats[rank].status, again ? SHOAL_ENOMEM : SHOAL_OK);
+        if (!again)
+            assert_int_equal(seats[!rank].status, SHOAL_OK);
+        else if (seats[!rank].status != SHOAL_OK) /* rank 0 may be over when rank 1 fails */
+            assert_non_null(strstr(seats[!rank].sentence, "failed: cannot allocate"));
+        else
+            assert_int_equal(rank, 1);
+    }
+    together = false;
+    pthread_barrier_destroy(&everybody);
+    assert_true(failed > 3);
+}
+
+static void test_memory(void **state)
 {
     (void)state;
-    shoali_credentials_make("a secret of the tests, long enough", 34, "test", &credentials);
-    return 0;
+    memory_runs_out(0);
+    memory_runs_out(1);
 }
 
 int main(void)
@@ -284,8 +314,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),     cmocka_unit_test(test_killed),
         cmocka_unit_test(test_absent),    cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_strangers), cmocka_unit_test(test_thousand),
+        cmocka_unit_test(test_strangers), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_thousand),
     };
     alarm(WATCHDOG_S);
-    return cmocka_run_group_tests(tests, set_up, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,13 +102,15 @@ static struct shoali_hier_group *make_group(struct shoali_hier_world *world)
     struct shoali_hier_group *group = shoali_calloc(1, sizeof *group, "a group");
     if (group) {
         group->world = world;
+        group->queue.messages_overlap = true; /* the groups below keep their order */
         retain(world);
     }
     return group;
 }
 
-/* A group that has failed while it was made goes with its error kept. The other ranks have theirs, may be
- * at work already, and would take this one's barriers for calls of their own: they hear first. */
+/* A group that has failed while it was made goes with its error kept. The other ranks have theirs,
+ * may be at work already, and would take this one's barriers for calls of their own: they hear
+ * first. */
 static shoal_status give_up(struct shoali_hier_group *group, shoal_status status)
 {
     const struct shoali_hier_world *world = group->world;
@@ -146,7 +148,7 @@ static shoal_status open_world(struct shoali_hier_world *world, const struct sho
                                         &world->near),
               done);
     group->near = world->near;
-    world->inner->watch(world->near, shoali_hier_look, world);
+    world->inner->watch(world->near, shoali_hier_poll, world);
     if (!has_levels(layout)) {
         *out = group;
         return SHOAL_OK;
@@ -168,6 +170,8 @@ done:
     return give_up(group, status);
 }
 
+static const struct shoali_comm_ops table;
+
 static shoal_status divide(struct shoali_hier_world *world, const struct shoali_hier_args *args,
                            const int32_t *host, const struct shoali_comm_ops **ops, void **object)
 {
@@ -180,7 +184,7 @@ static shoal_status divide(struct shoali_hier_world *world, const struct shoali_
     shoali_hier_layout_fini(&layout);
     if (divided) {
         SHOAL_TRY(status, open_world(world, args, host, &group), done);
-        *ops = &shoali_comm_hierarchical;
+        *ops = &table;
         *object = group;
     }
 done:
@@ -193,7 +197,7 @@ shoal_status shoali_hierarchical_create(const struct shoali_hier_args *args,
     const int32_t size = args->outer->size(args->all);
     shoal_status status = SHOAL_OK;
     int32_t *host = shoali_calloc((size_t)size, sizeof *host, "hosts of ranks");
-    struct shoali_hier_world *world = shoali_calloc(1, sizeof *world, "a world of hosts");
+    struct shoali_hier_world *world = shoali_calloc(1, sizeof *world, "the group of all hosts");
     *ops = args->outer;
     *object = args->all;
     if (!world || !host) {
@@ -314,7 +318,8 @@ done:
     return status;
 }
 
-/* Where the parent has no `near` (a rank per host) or no `all` (one host), neither has the child. */
+/* Where the parent has no `near` (a rank per host) or no `all` (one host), neither has the
+ * child. */
 static shoal_status split(void *backend, const struct shoali_split_args *args, void **out)
 {
     struct shoali_hier_group *parent = backend, *child = NULL;
@@ -365,6 +370,10 @@ static shoal_status alloc(void *backend, const char *here, size_t bytes, void **
     int32_t failed = status == SHOAL_OK ? group->layout.size : group->layout.rank;
     char text[512], size_text[32];
     snprintf(text, sizeof text, "%s", status < 0 ? shoal_error_message() : "");
+    if (status == SHOAL_ENOMEM && ops->verdict(object) < 0) { /* on this host alone */
+        shoali_hier_abort(group, status, text);
+        return SHOAL_FAIL(status, "%s", text);
+    }
     const shoal_status met = shoali_hier_run(group, &(struct shoali_post){.kind = SHOALI_ALL_REDUCE,
                                                                           .here = here,
                                                                           .in = &failed,
@@ -432,7 +441,7 @@ static bool probe(void)
     return true;
 }
 
-const struct shoali_comm_ops shoali_comm_hierarchical = {
+static const struct shoali_comm_ops table = {
     .abi = SHOALI_COMM_ABI,
     .bytes = sizeof(struct shoali_comm_ops),
     .name = "hierarchical",

@@ -46,12 +46,12 @@
 #ifndef SHOALI_HIERARCHICAL_H
 #define SHOALI_HIERARCHICAL_H
 
-#include "comm/comm.h"
+#include "comm/queue.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { SHOALI_HIER_MAX_REQUESTS = 17, SHOALI_HIER_ROOM_BYTES = 1 << 20 };
+enum { SHOALI_HIER_ROOM_BYTES = 1 << 20 };
 
 /* Who is where, of a group. */
 struct shoali_hier_layout {
@@ -82,10 +82,9 @@ enum shoali_hier_where {
     SHOALI_HIER_LEADERS,
     SHOALI_HIER_ALL
 };
-enum shoali_hier_state { SHOALI_HIER_FREE, SHOALI_HIER_QUEUED, SHOALI_HIER_DONE };
 
 struct shoali_hier_op {
-    enum shoali_hier_state state;
+    int32_t index; /* in the queue */
     struct shoali_post post;
     struct shoali_record call;
     int32_t step;       /* the next one */
@@ -101,9 +100,8 @@ struct shoali_hier_group {
     struct shoali_hier_layout layout;
     void *all, *near, *leaders; /* NULL: not needed, or not for this rank */
     bool whole;                 /* the world's group: all and near are the world's */
-    struct shoali_hier_op op[SHOALI_HIER_MAX_REQUESTS];
-    struct shoali_hier_op *queue[SHOALI_HIER_MAX_REQUESTS]; /* unfinished, in order of posts */
-    int32_t queued;
+    struct shoali_hier_op op[SHOALI_QUEUE_REQUESTS];
+    struct shoali_queue queue;
     unsigned char *room[2]; /* SHOALI_HIER_ROOM_BYTES each, that the host's ranks reach; NULL */
 };
 
@@ -121,7 +119,6 @@ SHOAL_CHECKED shoal_status shoali_hierarchical_create(const struct shoali_hier_a
                                                       void **object);
 /* Are hosts pretended? */
 bool shoali_hierarchical_is_pretended(void);
-extern const struct shoali_comm_ops shoali_comm_hierarchical;
 
 /* hosts.c: a number per rank of the group, the same for ranks of one host. Collective. */
 SHOAL_CHECKED shoal_status shoali_hier_find_hosts(const struct shoali_comm_ops *ops, void *all,
@@ -152,6 +149,6 @@ SHOAL_CHECKED shoal_status shoali_hier_run(struct shoali_hier_group *group,
 SHOAL_CHECKED shoal_status shoali_hier_run_on(const struct shoali_comm_ops *ops, void *object,
                                               const struct shoali_post *post);
 /* Have other hosts' ranks failed for long enough? For `watch`. */
-shoal_status shoali_hier_look(void *world);
+shoal_status shoali_hier_poll(void *world);
 
 #endif

@@ -1,7 +1,10 @@
 /* Which ranks share a host, and where that puts them. */
 #include "comm/hierarchical/hierarchical.h"
 
-#include <fcntl.h>
+#include "base/process.h"
+#include "comm/folder.h"
+#include "comm/machine.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,22 +58,18 @@ shoal_status shoali_hier_pretend(const char *text, int32_t size, int32_t *host)
 
 /* Ranks that say the same can map each other's memory: one kernel, one host name (a container of
  * its own has another), one /dev/shm. */
-static void describe_host(char identity[IDENTITY_BYTES])
+static shoal_status describe_host(char identity[IDENTITY_BYTES])
 {
-    char boot[40] = "", name[100] = "";
+    char boot[SHOALI_BOOT_BYTES], name[100] = "";
     struct stat info = {0};
-    const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    const shoal_status status = shoali_machine_read_boot(boot);
     memset(identity, 0, IDENTITY_BYTES);
-    if (fd >= 0) {
-        if (read(fd, boot, 36) != 36)
-            boot[0] = '\0';
-        close(fd);
-    }
     if (gethostname(name, sizeof name - 1) != 0)
         name[0] = '\0';
-    if (stat("/dev/shm", &info) != 0)
-        info.st_dev = 0;
+    if (stat(SHOALI_FOLDER_MEMORY, &info) != 0 || !shoali_folder_is_memory())
+        info.st_dev = (dev_t)shoali_process_namespace(); /* segments are reached by /proc */
     snprintf(identity, IDENTITY_BYTES, "%s %s %llu", boot, name, (unsigned long long)info.st_dev);
+    return status;
 }
 
 shoal_status shoali_hier_find_hosts(const struct shoali_comm_ops *ops, void *all, int32_t *host)
@@ -83,7 +82,7 @@ shoal_status shoali_hier_find_hosts(const struct shoali_comm_ops *ops, void *all
     identities = shoali_calloc((size_t)size, IDENTITY_BYTES, "names of hosts");
     if (!identities)
         return SHOAL_ENOMEM;
-    describe_host(own);
+    SHOAL_TRY(status, describe_host(own), done);
     SHOAL_TRY(status,
               shoali_hier_run_on(ops, all,
                                  &(struct shoali_post){.kind = SHOALI_ALL_GATHER,

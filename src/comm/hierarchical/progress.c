@@ -2,6 +2,8 @@
  * other. */
 #include "comm/hierarchical/hierarchical.h"
 
+#include "base/waiting.h"
+
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,20 +19,6 @@ enum {
     LEADERS_PATIENCE = 25,
     TEXT_BYTES = 1024
 };
-
-static bool is_message(const struct shoali_hier_op *op)
-{
-    return op->post.kind == SHOALI_SEND || op->post.kind == SHOALI_RECV;
-}
-
-static void unqueue(struct shoali_hier_group *group, const struct shoali_hier_op *op)
-{
-    int32_t kept = 0;
-    for (int32_t i = 0; i < group->queued; i++)
-        if (group->queue[i] != op)
-            group->queue[kept++] = group->queue[i];
-    group->queued = kept;
-}
 
 /* ---- verdicts ------------------------------------------------------------------------------- */
 
@@ -54,7 +42,7 @@ static shoal_status spread(const struct shoali_hier_world *world)
     return SHOAL_OK;
 }
 
-shoal_status shoali_hier_look(void *user)
+shoal_status shoali_hier_poll(void *user)
 {
     struct shoali_hier_world *world = user;
     const shoal_status status = world->outer->verdict(world->all);
@@ -75,11 +63,10 @@ static shoal_status fail(struct shoali_hier_group *group, struct shoali_hier_op 
     snprintf(sentence, sizeof sentence, "%s", shoal_error_message());
     const shoal_status verdict = spread(group->world);
     if (op->request && verdict < 0) {
-        (void)!op->ops->wait(op->object, op->request); /* it is over: both worlds are condemned */
+        (void)!op->ops->wait(op->object, op->request); /* it is over: both worlds are aborted */
         op->request = NULL;
     }
-    unqueue(group, op);
-    op->state = SHOALI_HIER_FREE;
+    shoali_queue_remove(&group->queue, op->index);
     return verdict < 0 ? spread(group->world) : SHOAL_FAIL(status, "%s", sentence);
 }
 
@@ -109,8 +96,10 @@ static shoal_status begin_step(struct shoali_hier_group *group, struct shoali_hi
 }
 
 /* SHOAL_IN_PROGRESS when it needs others. */
-static shoal_status advance(struct shoali_hier_group *group, struct shoali_hier_op *op)
+static shoal_status advance(void *backend, int32_t index)
 {
+    struct shoali_hier_group *group = backend;
+    struct shoali_hier_op *op = &group->op[index];
     while (op->error == SHOAL_OK) {
         if (op->request) {
             const shoal_status status = op->ops->test(op->object, op->request);
@@ -135,47 +124,18 @@ static shoal_status advance(struct shoali_hier_group *group, struct shoali_hier_
     return op->error;
 }
 
-/* One pass over the queue: collectives one after the other, messages all at once, in the order that
- * the groups below keep. The first error ends it. */
-static shoal_status progress(struct shoali_hier_group *group, struct shoali_hier_op **failed)
-{
-    bool held = false;
-    for (int32_t i = 0; i < group->queued;) {
-        struct shoali_hier_op *op = group->queue[i];
-        const bool message = is_message(op);
-        shoal_status status = SHOAL_IN_PROGRESS;
-        if (message || !held)
-            status = advance(group, op);
-        if (status < 0) {
-            *failed = op;
-            return status;
-        }
-        if (status == SHOAL_OK) {
-            op->state = SHOALI_HIER_DONE;
-            unqueue(group, op);
-            continue;
-        }
-        held |= !message;
-        i++;
-    }
-    return SHOAL_OK;
-}
-
 /* SHOAL_OK: done, and the operation is free. */
 static shoal_status look(struct shoali_hier_group *group, struct shoali_hier_op *op)
 {
-    struct shoali_hier_op *failed = NULL;
+    struct shoali_queue *queue = &group->queue;
     shoal_status status = SHOAL_OK;
-    if (op->state != SHOALI_HIER_DONE)
-        status = progress(group, &failed);
-    if (status < 0 && failed != op && op->state != SHOALI_HIER_DONE &&
-        spread(group->world) == SHOAL_OK)
-        status = SHOAL_OK; /* another request's own fault, which its waiter hears */
-    if (op->state == SHOALI_HIER_DONE) {
-        op->state = SHOALI_HIER_FREE;
+    if (!shoali_queue_is_done(queue, op->index))
+        status = shoali_queue_advance(queue, advance, group);
+    if (shoali_queue_take_done(queue, op->index))
         return SHOAL_OK;
-    }
-    if (status == SHOAL_OK && (status = shoali_hier_look(group->world)) == SHOAL_OK)
+    if (status < 0 && queue->failed != op->index && spread(group->world) == SHOAL_OK)
+        status = SHOAL_OK; /* another request's own fault, which its waiter receives */
+    if (status == SHOAL_OK && (status = shoali_hier_poll(group->world)) == SHOAL_OK)
         return SHOAL_IN_PROGRESS;
     return fail(group, op, status);
 }
@@ -189,17 +149,23 @@ shoal_status shoali_hier_test(void *backend, void *request)
  * least. */
 static bool is_alone(const struct shoali_hier_group *group, const struct shoali_hier_op *op)
 {
-    return group->queued == 1 && group->queue[0] == op && op->request;
+    return group->queue.count == 1 && op->request;
 }
 
 shoal_status shoali_hier_wait(void *backend, void *request)
 {
     struct shoali_hier_group *group = backend;
     struct shoali_hier_op *op = request;
+    struct shoali_waiting waiting = {0};
     for (int32_t looks = 0;; looks += looks < 2 * POLLS) {
         shoal_status status = look(group, op);
         if (status != SHOAL_IN_PROGRESS)
             return status;
+        if (!is_alone(group, op) && shoali_waiting_due(&waiting, op->call.here))
+            SHOALI_WARN("comm", "waiting for %.0f s for ranks of other hosts in %s at %s",
+                        shoali_waiting_seconds(&waiting),
+                        shoali_collective_name((enum shoali_collective)op->call.kind),
+                        op->call.here);
         if (is_alone(group, op)) {
             void *step = op->request;
             op->request = NULL;
@@ -217,21 +183,15 @@ shoal_status shoali_hier_wait(void *backend, void *request)
 shoal_status shoali_hier_post(void *backend, const struct shoali_post *post, void **out)
 {
     struct shoali_hier_group *group = backend;
-    struct shoali_hier_op *op = NULL;
     shoal_status status = SHOAL_OK;
+    int32_t index;
     *out = NULL;
     SHOAL_TRY(status, spread(group->world), done);
-    for (int32_t i = 0; i < SHOALI_HIER_MAX_REQUESTS && !op; i++)
-        if (group->op[i].state == SHOALI_HIER_FREE)
-            op = &group->op[i];
-    if (!op) {
-        status = shoali_post_refuse(post, SHOALI_HIER_MAX_REQUESTS);
-        goto done;
-    }
-    *op = (struct shoali_hier_op){.state = SHOALI_HIER_QUEUED, .post = *post};
+    SHOAL_TRY(status, shoali_queue_add(&group->queue, post, &index), done);
+    struct shoali_hier_op *op = &group->op[index];
+    *op = (struct shoali_hier_op){.index = index, .post = *post};
     shoali_post_describe(post, &op->call);
     op->post.here = op->call.here;
-    group->queue[group->queued++] = op;
     status = look(group, op);
     if (status == SHOAL_IN_PROGRESS) {
         *out = op;

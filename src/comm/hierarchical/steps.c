@@ -330,11 +330,10 @@ static enum shoali_hier_where step_of_one(const struct shoali_hier_group *group,
                                           struct shoali_hier_op *op, struct shoali_post *post)
 {
     const struct shoali_hier_layout *layout = &group->layout;
-    const bool message = op->post.kind == SHOALI_SEND || op->post.kind == SHOALI_RECV;
     *post = op->post;
     if (op->step > 0)
         return SHOALI_HIER_OVER;
-    if (!message)
+    if (!shoali_post_is_message(post))
         return group->near ? SHOALI_HIER_NEAR : SHOALI_HIER_ALL;
     if (layout->host_of[op->post.peer] != layout->host || !group->near)
         return SHOALI_HIER_ALL;
@@ -346,7 +345,7 @@ enum shoali_hier_where shoali_hier_next(const struct shoali_hier_group *group,
                                         struct shoali_hier_op *op, struct shoali_post *post)
 {
     const struct shoali_hier_layout *layout = &group->layout;
-    if (op->post.kind == SHOALI_SEND || op->post.kind == SHOALI_RECV || !layout->levels)
+    if (shoali_post_is_message(&op->post) || !layout->levels)
         return step_of_one(group, op, post);
     switch (op->post.kind) {
     case SHOALI_ALL_REDUCE:
@@ -368,8 +367,8 @@ enum shoali_hier_where shoali_hier_next(const struct shoali_hier_group *group,
 
 /* ---- what crosses --------------------------------------------------------------------------- */
 
-/* Of `ranks`, `away` are on other hosts. Each pair exchanges directly (p2p/p2p.h): of what is summed
- * or broadcast a rank has a slice, which it gets from or sends to everybody. */
+/* Of `ranks`, `away` are on other hosts. Each pair exchanges directly (p2p/p2p.h): of what is
+ * summed or broadcast a rank has a slice, which it gets from or sends to everybody. */
 static int64_t elements_away(const struct shoali_post *post, int32_t ranks, int32_t away, bool root)
 {
     switch (post->kind) {

@@ -98,7 +98,8 @@ static shoal_status finish(void *backend, void *request)
     return SHOAL_OK;
 }
 
-/* The others give the same color, unless the caller knows how many do, and which of them this is. */
+/* The others give the same color, unless the caller knows how many do, and which of them this
+ * is. */
 static shoal_status split(void *backend, const struct shoali_split_args *args, void **child)
 {
     const struct meta_group *group = backend;

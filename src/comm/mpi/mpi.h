@@ -1,4 +1,5 @@
-/* mpi - what the rest of comm, and `shoal report`, know of the backend mpi; backend.h explains it. */
+/* mpi - what the rest of comm, and `shoal report`, know of the backend mpi; backend.h explains
+ * it. */
 #ifndef SHOALI_MPI_MPI_H
 #define SHOALI_MPI_MPI_H
 

@@ -1,7 +1,8 @@
-/* start_limit - an MPI_Init that does not come back. It waits for all ranks of the job, without a limit:
- * a rank that never calls it, or a host that cannot be reached, would keep the others for ever. When the
- * time is over a thread beside it says so, on standard error and on the rank's board, and ends the
- * process: nothing can be taken back from within MPI, and mpirun ends the job of a process that left. */
+/* start_limit - an MPI_Init that does not come back. It waits for all ranks of the job, without a
+ * limit: a rank that never calls it, or a host that cannot be reached, would keep the others for
+ * ever. When the time is over a thread beside it says so, on standard error and on the rank's
+ * status page, and ends the process: nothing can be taken back from within MPI, and mpirun ends the
+ * job of a process that left. */
 #ifndef SHOALI_MPI_START_LIMIT_H
 #define SHOALI_MPI_START_LIMIT_H
 

@@ -3,6 +3,8 @@
 #include "comm/mpi/start_limit.h"
 #include "comm/p2p/p2p.h"
 
+#include "base/waiting.h"
+
 #include <time.h>
 
 enum { NAP_NS = 200000 };
@@ -25,6 +27,7 @@ static shoal_status await_duplicate(const struct shoali_mpi_table *mpi, double t
 {
     const int64_t deadline_ns = shoali_deadline_ns((int64_t)(timeout_s * 1e9));
     bool done = false;
+    struct shoali_waiting waiting = {0};
     for (int32_t looks = 0; !done; looks++) {
         const int code = mpi->p2p.test(&own->request, &done, NULL);
         if (code)
@@ -34,6 +37,11 @@ static shoal_status await_duplicate(const struct shoali_mpi_table *mpi, double t
                               "not all ranks of the MPI communicator came within %.1f s: each has "
                               "to join",
                               timeout_s);
+        if (!done && shoali_waiting_due(&waiting, NULL))
+            SHOALI_WARN("comm",
+                        "waiting for %.0f s for all ranks of the MPI communicator: each has to "
+                        "join",
+                        shoali_waiting_seconds(&waiting));
         if (!done && looks > 100)
             nanosleep(&(struct timespec){0, NAP_NS}, NULL);
     }

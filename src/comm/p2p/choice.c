@@ -2,9 +2,10 @@
 #include "comm/p2p/p2p.h"
 
 /* What `shoal tune comm` has found with 4 ranks on 2 hosts, 1 Gbit/s and 0.1 ms between them
- * (benchmarks/network/run --tune 4; docs/PERFORMANCE.md). What goes round is counted by what a rank passes on at a
- * time, so that a ring of many ranks does not consist of waiting. A reduce_scatter's ring was 10 % faster than
- * direct, but needs memory as large as its input: who wants it has a table of his own. */
+ * (benchmarks/network/run --tune 4; docs/PERFORMANCE.md). What goes round is counted by what a rank
+ * passes on at a time, so that a ring of many ranks does not consist of waiting. A reduce_scatter's
+ * ring was 10 % faster than direct, but needs memory as large as its input: who wants it has a
+ * table of his own. */
 enum {
     GATHER_BYTES = 32768,   /* to here one exchange of everything beats two of slices, */
     DOUBLING_BYTES = 32768, /* for integers log2(ranks) of everything both, */

@@ -1,20 +1,7 @@
 /* One collective: envelopes and the first pieces, agreement, then streams. */
 #include "comm/p2p/p2p.h"
 
-#include <stdio.h>
 #include <string.h>
-
-const char *shoali_p2p_record_format(const struct shoali_record *record, char *buffer)
-{
-    const enum shoali_collective kind = (enum shoali_collective)record->kind;
-    const char *name = shoali_collective_name(kind);
-    if (kind == SHOALI_BARRIER || kind == SHOALI_SPLIT || kind == SHOALI_ALL_TO_ALL_V)
-        snprintf(buffer, 256, "%s at %s", name, record->here);
-    else
-        snprintf(buffer, 256, "%s of %lld %s at %s", name, (long long)record->count,
-                 shoal_dtype_name((shoal_dtype)record->dtype), record->here);
-    return buffer;
-}
 
 /* ---- what goes beside the record ------------------------------------------------------------ */
 
@@ -288,7 +275,7 @@ shoal_status shoali_p2p_collective_advance(struct shoali_p2p_group *group, struc
     if (!all_sent)
         return SHOAL_IN_PROGRESS;
     for (int32_t r = 0; r < group->size; r++) {
-        group->peer[r].heard = true;
+        group->peer[r].received = true;
         group->peer[r].last = group->peer[r].got->record;
     }
 done:

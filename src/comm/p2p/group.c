@@ -17,10 +17,10 @@ static void drop(struct shoali_p2p_group *group)
         munmap(memory->address, memory->bytes);
         shoali_free(memory);
     }
-    for (int32_t i = 0; i < group->queued; i++)
-        shoali_free(group->queue[i]->room);
+    for (int32_t i = 0; i < SHOALI_QUEUE_REQUESTS; i++)
+        shoali_free(group->op[i].room);
     /* Of an aborted world, the transport may still hold the envelopes. */
-    if (!atomic_load(&world->condemned)) {
+    if (!atomic_load(&world->aborted)) {
         for (int32_t r = 0; group->peer && r < group->size; r++) {
             shoali_free(group->peer[r].sent);
             shoali_free(group->peer[r].got);
@@ -52,9 +52,9 @@ static shoal_status make_peers(struct shoali_p2p_group *group)
     return SHOAL_OK;
 }
 
-shoal_status shoali_p2p_group_open(struct shoali_p2p_world *world, int32_t tag,
-                                   const int32_t *world_rank, int32_t size,
-                                   struct shoali_p2p_group **out)
+static shoal_status open_group(struct shoali_p2p_world *world, int32_t tag,
+                               const int32_t *world_rank, int32_t size,
+                               struct shoali_p2p_group **out)
 {
     shoal_status status = SHOAL_OK;
     struct shoali_p2p_group *group = shoali_calloc(1, sizeof *group, "a group");
@@ -171,7 +171,7 @@ shoal_status shoali_p2p_split(void *backend, const struct shoali_split_args *arg
         shoali_split_members(&choices[0].color, 3, parent->size, args->color, members);
     for (int32_t i = 0; i < count; i++)
         world_rank[i] = parent->world_rank[members[i]];
-    status = shoali_p2p_group_open(world, tag, world_rank, count, &group);
+    status = open_group(world, tag, world_rank, count, &group);
     if (status < 0) /* the others have their groups */
         shoali_p2p_abort(parent, status, shoal_error_message());
     *child = group;
@@ -256,11 +256,10 @@ shoal_status shoali_p2p_open_all(struct shoali_p2p_world *world, void **backend)
     for (int32_t r = 0; world_rank && r < world->size; r++)
         world_rank[r] = r;
     if (world_rank)
-        status =
-            shoali_p2p_group_open(world, SHOALI_P2P_FIRST_TAG, world_rank, world->size, &group);
+        status = open_group(world, SHOALI_P2P_FIRST_TAG, world_rank, world->size, &group);
     shoali_free(world_rank);
     if (status < 0)
-        shoali_p2p_condemn(world, world->rank, status, shoal_error_message());
+        shoali_p2p_world_abort(world, world->rank, status, shoal_error_message());
     if (status == SHOAL_OK) {
         status = shoali_p2p_rules_share(group);
         if (status < 0) {

@@ -65,8 +65,8 @@ static shoal_status begin(struct shoali_p2p_group *group, struct shoali_p2p_op *
     op->phase = INT32_MAX;
     large->part = -1;
     large->in_step = large->first_sending = false;
-    large->said[0] = (struct shoali_p2p_note){.record = op->record};
-    large->said[1] = (struct shoali_p2p_note){.record = op->record, .whole = 1};
+    large->sent[0] = (struct shoali_p2p_note){.record = op->record};
+    large->sent[1] = (struct shoali_p2p_note){.record = op->record, .whole = 1};
     large->parent.here = large->parent.whole = large->parent.sending = false;
     for (int32_t i = 0; i < large->children; i++) {
         struct shoali_p2p_neighbour *child = &large->child[i];
@@ -77,7 +77,7 @@ static shoal_status begin(struct shoali_p2p_group *group, struct shoali_p2p_op *
         goto done;
     SHOAL_TRY(status, listen_to(group, &large->parent), done);
     if (large->children > 0) {
-        SHOAL_TRY(status, say(group, large->parent.rank, &large->said[0], &large->first_word),
+        SHOAL_TRY(status, say(group, large->parent.rank, &large->sent[0], &large->first_word),
                   done);
         large->first_sending = true;
     }
@@ -98,8 +98,8 @@ static shoal_status agree(const struct shoali_p2p_group *group, const struct sho
 }
 
 /* What a neighbour has said meanwhile. */
-static shoal_status hear(struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
-                         struct shoali_p2p_neighbour *from)
+static shoal_status receive_from(struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
+                                 struct shoali_p2p_neighbour *from)
 {
     shoal_status status = SHOAL_OK;
     while (from->listening) {
@@ -143,19 +143,19 @@ static shoal_status pass_gate(struct shoali_p2p_group *group, struct shoali_p2p_
     struct shoali_p2p_neighbour *parent = &large->parent;
     shoal_status status = SHOAL_OK;
     for (int32_t i = 0; i < large->children; i++)
-        SHOAL_TRY(status, hear(group, op, &large->child[i]), done);
+        SHOAL_TRY(status, receive_from(group, op, &large->child[i]), done);
     if (!all_are_whole(large))
         return SHOAL_IN_PROGRESS;
     if (parent->rank >= 0 && !parent->sending) {
-        SHOAL_TRY(status, say(group, parent->rank, &large->said[1], &parent->send), done);
+        SHOAL_TRY(status, say(group, parent->rank, &large->sent[1], &parent->send), done);
         parent->sending = true;
     }
     if (parent->rank >= 0)
-        SHOAL_TRY(status, hear(group, op, parent), done);
+        SHOAL_TRY(status, receive_from(group, op, parent), done);
     if (parent->rank >= 0 && !parent->whole)
         return SHOAL_IN_PROGRESS;
     for (int32_t i = large->children - 1; i >= 0; i--) { /* who has most below first */
-        SHOAL_TRY(status, say(group, large->child[i].rank, &large->said[1], &large->child[i].send),
+        SHOAL_TRY(status, say(group, large->child[i].rank, &large->sent[1], &large->child[i].send),
                   done);
         large->child[i].sending = true;
     }
@@ -191,7 +191,7 @@ static shoal_status finish_gate(struct shoali_p2p_group *group)
         return SHOAL_IN_PROGRESS;
     for (int32_t i = -1; i < large->children; i++) {
         struct shoali_p2p_neighbour *other = i < 0 ? &large->parent : &large->child[i];
-        other->heard = other->heard || other->here;
+        other->received = other->received || other->here;
         other->last = other->got.record;
     }
 done:
@@ -568,7 +568,7 @@ int32_t shoali_p2p_large_list_missing(const struct shoali_p2p_group *group, int3
     for (int32_t i = 0; i < large->children; i++) {
         if (large->child[i].here)
             continue;
-        if (count == 0 && large->child[i].heard)
+        if (count == 0 && large->child[i].received)
             *last = &large->child[i].last;
         missing[count++] = large->child[i].rank;
     }

@@ -1,13 +1,14 @@
 /* large - groups of more ranks than exchange all with all.
  *
- * Up to SHOALI_P2P_MAX_RANKS every rank hears every other in each collective. In a larger group it
- * hears its neighbours in a binomial tree over the group's ranks: the parent of r is r without its
- * lowest bit, so a rank has log2(ranks) neighbours at most, and of the others it holds only a number.
+ * Up to SHOALI_P2P_MAX_RANKS every rank receives from every other in each collective. In a larger
+ * group it receives from its neighbours in a binomial tree over the group's ranks: the parent of r
+ * is r without its lowest bit, so a rank has log2(ranks) neighbours at most, and of the others it
+ * holds only a number.
  *
  *   gate   A rank tells its parent that it has come, with the record of its call, and again when
  *          everybody below it has; who has nobody below says both at once. Rank 0 then opens the
- *          gate and each rank passes that on. Records are compared along every edge, so that all are
- *          the same when the gate opens, and no data moves before. A barrier is nothing else.
+ *          gate and each rank passes that on. Records are compared along every edge, so that all
+ *          are the same when the gate opens, and no data moves before. A barrier is no more.
  *   data   Steps of one exchange each (schedule.c and below), through two streams:
  *            broadcast       tree
  *            all_reduce      halving (Rabenseifner's); integers of few bytes: doubling
@@ -15,17 +16,17 @@
  *            all_gather      up the binomial tree and down again; above GATHER_BYTES a ring
  *            all_to_all(_v)  N - 1 exchanges with ever more distant partners
  *
- * BITS. Sums of floats are added in halving's order at every size: pairs of neighbours that exceed a
- * power of two, then pairs at half of that power, a quarter, ..., 1. So the order is a matter of the
- * number of ranks alone, as in smaller groups, but another one; 16-bit types are rounded at each
- * step. Integers, minima and maxima have the bits of every backend. An average is the sum times
- * 1/ranks. Sums by a tree of neighbours (SHOAL_SUM_TREE) are for integers only: nobody splits a layer
- * over more than 256 ranks.
+ * BITS. Sums of floats are added in halving's order at every size: pairs of neighbours that exceed
+ * a power of two, then pairs at half of that power, a quarter, ..., 1. So the order is a matter of
+ * the number of ranks alone, as in smaller groups, but another one; 16-bit types are rounded at
+ * each step. Integers, minima and maxima have the bits of every backend. An average is the sum
+ * times 1/ranks. Sums by a tree of neighbours (SHOAL_SUM_TREE) are for integers only: nobody splits
+ * a layer over more than 256 ranks.
  *
  * FAILURE. A rank that has come is not blamed for one below it that has not: who waits for the
- * second word of a neighbour waits half as long again, so that this neighbour speaks first. The verdict goes
- * from rank to rank (world.c). What ranks want of each other in an all_to_all_v is not compared
- * beforehand; a piece of another size is the sentence.
+ * second word of a neighbour waits half as long again, so that this neighbour speaks first. The
+ * verdict goes from rank to rank (world.c). What ranks want of each other in an all_to_all_v is not
+ * compared beforehand; a piece of another size is the sentence.
  */
 #ifndef SHOALI_P2P_LARGE_H
 #define SHOALI_P2P_LARGE_H
@@ -42,7 +43,7 @@ struct shoali_p2p_note {
 struct shoali_p2p_neighbour {
     int32_t rank;
     bool here, whole, listening, sending;
-    bool heard; /* of an earlier collective, whose record is `last` */
+    bool received; /* of an earlier collective, whose record is `last` */
     struct shoali_record last;
     struct shoali_p2p_note got;
     struct shoali_p2p_request receive, send;
@@ -50,7 +51,7 @@ struct shoali_p2p_neighbour {
 struct shoali_p2p_large {
     int32_t children;
     struct shoali_p2p_neighbour child[SHOALI_P2P_CHILDREN], parent; /* parent.rank -1: rank 0 */
-    struct shoali_p2p_note said[2]; /* that this rank has come; that all below it have */
+    struct shoali_p2p_note sent[2]; /* that this rank has come; that all below it have */
     struct shoali_p2p_request first_word;
     bool first_sending;
     /* data: one part of the collective after the other, each of some steps */

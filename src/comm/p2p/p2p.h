@@ -1,17 +1,19 @@
-/* p2p - collectives over messages between two ranks, for ranks on any number of machines. The backends
- * mpi and ucx stand on it.
+/* p2p - collectives over messages between two ranks, for ranks on any number of machines. The
+ * backends mpi and ucx stand on it.
  *
  * A transport (transport.h) carries bytes between two ranks; what a collective is, is decided here:
- * the collectives that transports bring along sum in an order of their choice, know no deadline, and
- * cannot be given up. A group has two tags: of its collectives and of its messages. The transport
- * keeps the order of what one rank sends another with one tag, so nothing carries a number.
+ * the collectives that transports bring along sum in an order of their choice, know no deadline,
+ * and cannot be given up. A group has two tags: of its collectives and of its messages. The
+ * transport keeps the order of what one rank sends another with one tag, so nothing carries a
+ * number.
  *
  * A collective begins with an envelope from each rank to each: the record that `check` compares,
  * and the data, too, when it fits (SHOALI_P2P_INLINE_BYTES). Larger data goes as streams, one per
- * pair of ranks and direction. The first pieces are sent behind the envelopes without waiting for the
- * others'; nothing that has come is looked at before all envelopes are there and agree.
+ * pair of ranks and direction. The first pieces are sent behind the envelopes without waiting for
+ * the others'; nothing that has come is looked at before all envelopes are there and agree.
  *
- * ALGORITHMS (choice.c chooses by collective, ranks and bytes; schedule.c has those of several steps).
+ * ALGORITHMS (choice.c chooses by collective, ranks and bytes; schedule.c has those of several
+ * steps).
  *
  *   direct    all_reduce      slice r of every rank goes to r, which sums in rank order; then r's slice
  *                             goes to all
@@ -28,11 +30,11 @@
  *   halving   all_reduce *    Rabenseifner's: halves of halves, summed, and back
  *             reduce_scatter * the first half of that, over blocks
  *
- * Direct sends no more than a ring does, in one or two exchanges instead of many. What direct and gather
- * sum, they sum in rank order, as the other backends do, bit by bit, so that the order of a sum is a
- * matter of the number of ranks alone. The algorithms marked * add in another order: they are for
- * integers, where every order gives the same bits (exact mode sums integers); for other types direct
- * takes their place.
+ * Direct sends no more than a ring does, in one or two exchanges instead of many. What direct and
+ * gather sum, they sum in rank order, as the other backends do, bit by bit, so that the order of a
+ * sum is a matter of the number of ranks alone. The algorithms marked * add in another order: they
+ * are for integers, where every order gives the same bits (exact mode sums integers); for other
+ * types direct takes their place.
  * A stream goes through pieces of the engine's own memory, some of them under way
  * at once: the caller's memory is never in the transport's hands, so that a request can be given
  * up at any time, and device memory is good while its task runs. A sum takes its sources from the
@@ -48,19 +50,20 @@
  *
  * FAILURE. The verdict (algorithms/slots.h has the same) is a message to all ranks of the world on
  * a tag of its own, which every wait looks for. In a world of more ranks than that it goes to those
- * at distance 1, 2, 4, ... on either side, and each who gets it passes it on to its own: so many ways
- * lead to each that dead ranks on some of them keep it from nobody. It may overtake what other ranks have sent before:
- * so who waits goes on for a moment, and completes what all have come to. Then nothing more is
- * sent, and the world's memory stays, because the transport may still hold it. A rank whose connection
- * breaks, where the transport tells, is gone for those who need something of it: after a moment in
- * which its verdict may still come, that is the verdict. A silent rank is found by the deadline.
+ * at distance 1, 2, 4, ... on either side, and each who gets it passes it on to its own: so many
+ * ways lead to each that dead ranks on some of them keep it from nobody. It may overtake what other
+ * ranks have sent before: so who waits goes on for a moment, and completes what all have come to.
+ * Then nothing more is sent, and the world's memory stays, because the transport may still hold it.
+ * A rank whose connection breaks, where the transport tells, is gone for those who need something
+ * of it: after a moment in which its verdict may still come, that is the verdict. A silent rank is
+ * found by the deadline.
  *
  * THREADS. Groups may be used by different threads of a rank, where the transport lets them. */
 #ifndef SHOALI_P2P_H
 #define SHOALI_P2P_H
 
-#include "comm/comm.h"
 #include "comm/p2p/transport.h"
+#include "comm/queue.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -68,14 +71,13 @@
 enum {
     SHOALI_P2P_MAX_RANKS = SHOALI_REDUCE_MAX_SOURCES, /* that exchange all with all */
     SHOALI_P2P_WORLD_RANKS = 1 << 20,                 /* memory is short before that */
-    SHOALI_P2P_MAX_REQUESTS = 17, /* 16 outstanding and one that is waited for */
     SHOALI_P2P_PIECE_BYTES = 131072,
     SHOALI_P2P_INLINE_BYTES = 3584, /* with the record what every transport sends at once */
     SHOALI_P2P_WINDOW = 32,         /* pieces of a stream under way, at most */
     SHOALI_P2P_PIECES = 64,         /* and of all streams of a direction, but two of each */
     SHOALI_P2P_TAGS = 2,            /* of a group: collectives, messages */
     SHOALI_P2P_VERDICT_TAG = 0,
-    SHOALI_P2P_HEARD_TAG = 1,
+    SHOALI_P2P_RECEIVED_TAG = 1,
     SHOALI_P2P_FIRST_TAG = 2,
     SHOALI_P2P_SENTENCE_BYTES = 1024,
     SHOALI_P2P_WHERE_BYTES = 96
@@ -125,8 +127,8 @@ struct shoali_p2p_listener {
     int32_t rank;
     struct shoali_p2p_request verdict; /* on its way there, or the word that theirs has come */
     /* That it has got it; where connections break, who sends a verdict waits a moment for that. */
-    struct shoali_p2p_request heard;
-    bool told;
+    struct shoali_p2p_request received;
+    bool done;
 };
 struct shoali_p2p_world {
     const struct shoali_p2p_table *p2p;
@@ -146,13 +148,13 @@ struct shoali_p2p_world {
     struct shoali_p2p_request incoming_request;
     struct shoali_p2p_verdict incoming;
     _Atomic int64_t looked_ns;
-    _Atomic bool condemned; /* `verdict` is valid */
-    int64_t condemned_ns;   /* when another rank's verdict came; 0: this rank's own */
+    _Atomic bool aborted; /* `verdict` is valid */
+    int64_t aborted_ns;   /* when another rank's verdict came; 0: this rank's own */
     struct shoali_p2p_verdict verdict;
     /* Whom this rank tells a verdict. */
     struct shoali_p2p_listener *audience;
     int32_t audience_count;
-    char heard;
+    char received;
 };
 
 /* Bytes to or from one rank, through pieces. */
@@ -171,8 +173,6 @@ struct shoali_p2p_stream {
     uint32_t head, tail; /* slots in use: tail <= number < head */
 };
 
-enum shoali_p2p_state { SHOALI_P2P_FREE, SHOALI_P2P_QUEUED, SHOALI_P2P_DONE };
-
 /* How the data of a collective that does not fit into the envelopes goes: see above. */
 enum shoali_p2p_algorithm {
     SHOALI_P2P_DIRECT,
@@ -186,7 +186,8 @@ enum shoali_p2p_algorithm {
 struct shoali_p2p_range {
     int64_t first, count; /* elements */
 };
-/* One exchange of those of several: what of `out` goes to a rank, where what comes from one goes. */
+/* One exchange of those of several: what of `out` goes to a rank, where what comes from one
+ * goes. */
 struct shoali_p2p_step {
     int32_t to, from; /* -1: nobody */
     struct shoali_p2p_range send, receive;
@@ -194,7 +195,7 @@ struct shoali_p2p_step {
 };
 
 struct shoali_p2p_op {
-    enum shoali_p2p_state state;
+    int32_t index; /* in the queue */
     struct shoali_post post;
     struct shoali_record record;
     size_t element_bytes;
@@ -218,7 +219,7 @@ struct shoali_p2p_peer {
     struct shoali_p2p_envelope *sent, *got;
     struct shoali_p2p_request send_request, receive_request;
     bool sending, here;
-    bool heard; /* of an earlier collective, whose record is `last` */
+    bool received; /* of an earlier collective, whose record is `last` */
     struct shoali_record last;
     struct shoali_p2p_stream out, in;
 };
@@ -236,13 +237,11 @@ struct shoali_p2p_group {
     int32_t *world_rank; /* [size] */
     uint64_t sequence;
     uint64_t moves; /* pieces given to the transport: who waits sees that it goes on */
-    struct shoali_p2p_op op[SHOALI_P2P_MAX_REQUESTS];
-    struct shoali_p2p_op *queue[SHOALI_P2P_MAX_REQUESTS]; /* unfinished, in order of posts */
-    int32_t queued;
+    struct shoali_p2p_op op[SHOALI_QUEUE_REQUESTS];
+    struct shoali_queue queue;
     struct shoali_p2p_peer *peer;   /* [size]; NULL: a large group */
     struct shoali_p2p_large *large; /* NULL: a small one */
     struct shoali_p2p_memory *memory;
-    bool gave_up; /* a request in an aborted world: nothing more is sent */
 };
 
 /* world.c. `comm` is the world's from here on, on failure too. */
@@ -251,7 +250,8 @@ struct shoali_p2p_world_args {
     struct shoali_p2p_comm comm;
     int32_t rank, size, largest_tag;
     const char *one_thread;
-    /* Of each rank, for messages: "pid 4711 on node2"; NULL: not known. The world's, on failure too. */
+    /* Of each rank, for messages: "pid 4711 on node2"; NULL: not known. The world's, on failure
+     * too. */
     struct shoali_p2p_where *where;
     double timeout_s;
 };
@@ -261,10 +261,10 @@ void shoali_p2p_world_retain(struct shoali_p2p_world *world);
 void shoali_p2p_world_release(struct shoali_p2p_world *world);
 /* Sets the verdict unless there is one, and tells all ranks; rank -1: found by the ranks together.
  */
-void shoali_p2p_condemn(struct shoali_p2p_world *world, int32_t rank, shoal_status status,
-                        const char *sentence);
+void shoali_p2p_world_abort(struct shoali_p2p_world *world, int32_t rank, shoal_status status,
+                            const char *sentence);
 /* Has a verdict come? Looks for it. */
-bool shoali_p2p_condemned(struct shoali_p2p_world *world);
+bool shoali_p2p_world_aborted(struct shoali_p2p_world *world);
 /* Is it final: there is nothing on its way that would complete a request? `looks`: how often the
  * caller has looked since it came. */
 bool shoali_p2p_is_final(struct shoali_p2p_world *world, int32_t *looks);
@@ -280,7 +280,6 @@ SHOAL_CHECKED shoal_status shoali_p2p_send(struct shoali_p2p_world *world, const
 SHOAL_CHECKED shoal_status shoali_p2p_receive(struct shoali_p2p_world *world, void *data,
                                               size_t bytes, int32_t rank, int32_t tag,
                                               struct shoali_p2p_request *request);
-void shoali_p2p_progress(struct shoali_p2p_world *world);
 SHOAL_CHECKED shoal_status shoali_p2p_test(struct shoali_p2p_world *world,
                                            struct shoali_p2p_request *request, bool *done,
                                            size_t *bytes);
@@ -315,12 +314,9 @@ bool shoali_p2p_has_steps(const struct shoali_p2p_op *op);
 /* schedule.c: step `number` of an algorithm that has steps; false: there are no more. */
 bool shoali_p2p_step(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
                      int32_t number, struct shoali_p2p_step *step);
-/* rules.c: rank 0 reads the file that SHOAL_COMM_TUNING names, and all ranks get what it says. The world's
- * group; collective. */
+/* rules.c: rank 0 reads the file that SHOAL_COMM_TUNING names, and all ranks get what it says. The
+ * world's group; collective. */
 SHOAL_CHECKED shoal_status shoali_p2p_rules_share(struct shoali_p2p_group *group);
-/* One line each; `text` is a whole file. A sentence names the line. */
-SHOAL_CHECKED shoal_status shoali_p2p_rules_parse(const char *path, char *text,
-                                                  struct shoali_p2p_rules *rules);
 const char *shoali_p2p_algorithm_name(int32_t algorithm);
 /* choice.c: is the algorithm one of the collective's, and which one it is. */
 bool shoali_p2p_can(const struct shoali_post *post, enum shoali_p2p_algorithm algorithm);
@@ -333,13 +329,8 @@ bool shoali_p2p_is_inline(const struct shoali_p2p_group *group, const struct sho
                           size_t bytes);
 void shoali_p2p_reduce(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
                        struct shoali_reduce_sources_args *args, int32_t sources, int64_t count);
-/* "all_reduce of 12 F32 at a.c:10" in a caller's buffer of 256. */
-const char *shoali_p2p_record_format(const struct shoali_record *record, char *buffer);
 
 /* group.c; the members of the backends' tables. */
-SHOAL_CHECKED shoal_status shoali_p2p_group_open(struct shoali_p2p_world *world, int32_t tag,
-                                                 const int32_t *world_rank, int32_t size,
-                                                 struct shoali_p2p_group **group);
 /* The group of all ranks. */
 SHOAL_CHECKED shoal_status shoali_p2p_open_all(struct shoali_p2p_world *world, void **backend);
 bool shoali_p2p_probe(void);

@@ -319,7 +319,8 @@ static bool sum_up(struct shoali_p2p_group *group, const struct shoali_p2p_op *o
     return any;
 }
 
-/* A sum makes room for pieces, or was the last thing to do: nobody is waited for before that is seen. */
+/* A sum makes room for pieces, or was the last thing to do: nobody is waited for before that is
+ * seen. */
 shoal_status shoali_p2p_phase_advance(struct shoali_p2p_group *group,
                                       const struct shoali_p2p_op *op)
 {

@@ -1,6 +1,9 @@
 /* Requests: posting, advancing, waiting, and what happens when a wait fails. */
 #include "comm/p2p/large.h"
 
+#include "base/waiting.h"
+#include "comm/timeout.h"
+
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,33 +18,24 @@ enum {
     SLICE_NS = 40000000,    /* between looks at the deadline */
     ABSENT_NS = 1000000000, /* not looked for so long: this rank did not run itself */
     RING_LOOKS = 20,        /* as POLLS, where the transport rings, */
-    SHORT_NS = 300000,  /* a collective of few bytes is looked for longer, between others' turns, */
-    REST_NS = 1000000,  /* and the longest rest then */
-    LOST_NS = 200000000 /* for the verdict of a rank whose connection is broken to come */
+    SHORT_NS = 300000, /* a collective of few bytes is looked for longer, between others' turns, */
+    REST_NS = 1000000, /* and the longest rest then */
+    LOST_NS = 200000000, /* for the verdict of a rank whose connection is broken to come */
+    LIST_BYTES = 128     /* of missing ranks */
 };
 
-static bool is_message(const struct shoali_p2p_op *op)
+static void fill(struct shoali_p2p_group *group, int32_t index, const struct shoali_post *post)
 {
-    return op->post.kind == SHOALI_SEND || op->post.kind == SHOALI_RECV;
-}
-
-static void fill(struct shoali_p2p_group *group, struct shoali_p2p_op *op,
-                 const struct shoali_post *post)
-{
+    struct shoali_p2p_op *op = &group->op[index];
     *op = (struct shoali_p2p_op){
-        .state = SHOALI_P2P_QUEUED, .post = *post, .element_bytes = shoal_dtype_bytes(post->dtype)};
+        .index = index, .post = *post, .element_bytes = shoal_dtype_bytes(post->dtype)};
     op->record = (struct shoali_record){.group = (uint64_t)group->tag};
-    op->record.sequence = is_message(op) ? 0 : group->sequence++;
+    op->record.sequence = shoali_post_is_message(post) ? 0 : group->sequence++;
     shoali_post_describe(post, &op->record);
 }
 
-static void unqueue(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
+static void free_room(struct shoali_p2p_op *op)
 {
-    int32_t kept = 0;
-    for (int32_t i = 0; i < group->queued; i++)
-        if (group->queue[i] != op)
-            group->queue[kept++] = group->queue[i];
-    group->queued = kept;
     shoali_free(op->room);
     op->room = NULL;
 }
@@ -53,7 +47,7 @@ static int32_t list_needed(const struct shoali_p2p_group *group, const struct sh
                            int32_t *needed)
 {
     int32_t count = 0;
-    if (is_message(op)) {
+    if (shoali_post_is_message(&op->post)) {
         needed[0] = op->post.peer;
         return 1;
     }
@@ -91,16 +85,13 @@ static shoal_status fail_of_lost(const struct shoali_p2p_group *group, int32_t r
                       world->where ? world->where[lost].text : "", world->where ? ")" : "");
 }
 
-/* The first collective in the queue is what the others are waited for. */
-static struct shoali_p2p_op *held_by(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
+static struct shoali_p2p_op *held_by(struct shoali_p2p_group *group, const struct shoali_p2p_op *op)
 {
-    for (int32_t i = 0; i < group->queued && !is_message(op); i++)
-        if (!is_message(group->queue[i]))
-            return group->queue[i];
-    return op;
+    return &group->op[shoali_queue_first(&group->queue, op->index)];
 }
 
-/* Is a rank lost that the operation waits for? Then that becomes the verdict, when no other comes. */
+/* Is a rank lost that the operation waits for? Then that becomes the verdict, when no other
+ * comes. */
 static void check_lost(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
 {
     int32_t needed[SHOALI_P2P_MAX_RANKS];
@@ -114,17 +105,24 @@ static void check_lost(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
     if (lost < 0 || now_ns - op->lost_ns < LOST_NS)
         return;
     const shoal_status status = fail_of_lost(group, lost);
-    shoali_p2p_condemn(group->world, -1, status, shoal_error_message());
+    shoali_p2p_world_abort(group->world, -1, status, shoal_error_message());
 }
 
 /* What a transport says of a connection that broke is less than what there is to say. */
 static shoal_status explain(struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
                             shoal_status status)
 {
+    char sentence[SHOALI_P2P_SENTENCE_BYTES];
     int32_t all[SHOALI_P2P_MAX_RANKS], count = 0;
     const int64_t deadline_ns = shoali_now_ns() + LOST_NS;
     if (status != SHOAL_EIO)
         return status;
+    /* An MPI names nobody, and its own error is the consequence of another rank's end. */
+    if (!group->world->p2p->find_lost) {
+        snprintf(sentence, sizeof sentence, "%s", shoal_error_message());
+        return SHOAL_FAIL(SHOAL_EPEER, "another rank has ended, or the network to it is down: %s",
+                          sentence);
+    }
     while (!group->large && count < group->size) {
         all[count] = count;
         count++;
@@ -134,65 +132,42 @@ static shoal_status explain(struct shoali_p2p_group *group, const struct shoali_
     const int32_t lost = find_lost(group, all, count);
     if (lost < 0)
         return status;
-    while (!shoali_p2p_condemned(group->world) && shoali_now_ns() < deadline_ns)
+    while (!shoali_p2p_world_aborted(group->world) && shoali_now_ns() < deadline_ns)
         nanosleep(&(struct timespec){0, NAP_NS}, NULL);
     return fail_of_lost(group, lost);
 }
 
-/* Is there an earlier one of its lane: the collectives, the sends to a rank, the receives from a rank?
- * It needs others, or it would have left the queue. */
-static bool is_held(const struct shoali_p2p_group *group, int32_t at)
+static shoal_status advance(void *backend, int32_t index)
 {
-    const struct shoali_post *post = &group->queue[at]->post;
-    for (int32_t i = 0; i < at; i++) {
-        const struct shoali_post *earlier = &group->queue[i]->post;
-        if (!is_message(group->queue[at]) && !is_message(group->queue[i]))
-            return true;
-        if (is_message(group->queue[at]) && earlier->kind == post->kind &&
-            earlier->peer == post->peer)
-            return true;
-    }
-    return false;
+    struct shoali_p2p_group *group = backend;
+    struct shoali_p2p_op *op = &group->op[index];
+    const shoal_status status = shoali_post_is_message(&op->post)
+                                    ? shoali_p2p_message_advance(group, op)
+                                : group->large ? shoali_p2p_large_advance(group, op)
+                                               : shoali_p2p_collective_advance(group, op);
+    if (status == SHOAL_OK)
+        free_room(op);
+    return status;
 }
 
-/* One pass over the queue, each lane in its order. A failure becomes the verdict. */
+/* One pass. A failure becomes the verdict. */
 static shoal_status progress(struct shoali_p2p_group *group)
 {
-    if (group->gave_up)
-        return SHOAL_OK;
-    for (int32_t i = 0; i < group->queued;) {
-        struct shoali_p2p_op *op = group->queue[i];
-        if (is_held(group, i)) {
-            i++;
-            continue;
-        }
-        shoal_status status = is_message(op) ? shoali_p2p_message_advance(group, op)
-                              : group->large ? shoali_p2p_large_advance(group, op)
-                                             : shoali_p2p_collective_advance(group, op);
-        if (status < 0) {
-            status = explain(group, op, status);
-            shoali_p2p_condemn(group->world, -1, status, shoal_error_message());
-            return status;
-        }
-        if (status == SHOAL_OK) {
-            op->state = SHOALI_P2P_DONE;
-            unqueue(group, op);
-            continue;
-        }
-        i++;
+    shoal_status status = shoali_queue_advance(&group->queue, advance, group);
+    if (status < 0) {
+        status = explain(group, &group->op[group->queue.failed], status);
+        shoali_p2p_world_abort(group->world, -1, status, shoal_error_message());
     }
-    return SHOAL_OK;
+    return status;
 }
 
-/* Gives the request (may be NULL) of an aborted world up and makes the verdict this rank's error.
- */
+/* Gives the request of an aborted world up and makes the verdict this rank's error. Nothing more is
+ * sent. */
 static shoal_status fail(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
 {
-    group->gave_up = true;
-    if (op) {
-        unqueue(group, op);
-        op->state = SHOALI_P2P_FREE;
-    }
+    group->queue.gave_up = true;
+    shoali_queue_remove(&group->queue, op->index);
+    free_room(op);
     return shoali_p2p_verdict(group->world);
 }
 
@@ -210,34 +185,25 @@ static shoal_status check_thread(struct shoali_p2p_group *group)
 shoal_status shoali_p2p_post(void *backend, const struct shoali_post *post, void **out)
 {
     struct shoali_p2p_group *group = backend;
-    struct shoali_p2p_op *op = NULL;
     shoal_status status = SHOAL_OK;
+    int32_t index;
     *out = NULL;
     SHOAL_TRY(status, check_thread(group), done);
     SHOAL_TRY(status, shoali_p2p_verdict(group->world), done);
-    for (int32_t i = 0; i < SHOALI_P2P_MAX_REQUESTS && !op; i++)
-        if (group->op[i].state == SHOALI_P2P_FREE)
-            op = &group->op[i];
-    if (!op) {
-        status = shoali_post_refuse(post, SHOALI_P2P_MAX_REQUESTS);
-        goto done;
-    }
-    fill(group, op, post);
-    group->queue[group->queued++] = op;
+    SHOAL_TRY(status, shoali_queue_add(&group->queue, post, &index), done);
+    fill(group, index, post);
     if (progress(group) < 0)
-        status = fail(group, op);
-    else if (op->state == SHOALI_P2P_DONE)
-        op->state = SHOALI_P2P_FREE;
-    else
-        *out = op;
+        status = fail(group, &group->op[index]);
+    else if (!shoali_queue_take_done(&group->queue, index))
+        *out = &group->op[index];
 done:
     return status;
 }
 
 /* ---- deadlines ------------------------------------------------------------------------------ */
 
-/* Those whose envelope has not come, of a large group among the neighbours; `last` NULL or the first
- * one's last call. */
+/* Those whose envelope has not come, of a large group among the neighbours; `last` NULL or the
+ * first one's last call. */
 static int32_t find_missing(const struct shoali_p2p_group *group, int32_t *missing,
                             const struct shoali_record **last)
 {
@@ -247,7 +213,7 @@ static int32_t find_missing(const struct shoali_p2p_group *group, int32_t *missi
     for (int32_t r = 0; r < group->size; r++)
         if (r != group->rank && !group->peer[r].here)
             missing[count++] = r;
-    *last = count > 0 && group->peer[missing[0]].heard ? &group->peer[missing[0]].last : NULL;
+    *last = count > 0 && group->peer[missing[0]].received ? &group->peer[missing[0]].last : NULL;
     return count;
 }
 
@@ -261,35 +227,41 @@ static void list_ranks(const struct shoali_p2p_group *group, const int32_t *rank
                                (int)group->world_rank[ranks[i]]);
 }
 
-static void describe_timeout(struct shoali_p2p_group *group, struct shoali_p2p_op *op, char *text,
-                             size_t bytes)
+/* What the operation waits for; how many ranks are missing. */
+static int32_t find_late(struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
+                         struct shoali_late *late)
 {
-    static const char advice[] = "if it is only slow, raise the timeout (DEEPSPEED_TIMEOUT, in "
-                                 "minutes)";
-    char own[256], last_text[256], missing[128] = "";
     int32_t ranks[SHOALI_P2P_MAX_RANKS];
-    const struct shoali_record *last = NULL;
-    const double seconds = (double)group->world->timeout_ns * 1e-9;
-    if (is_message(op)) {
-        snprintf(text, bytes, "%s: rank %d did not %s within %.1f s; %s",
-                 shoali_p2p_record_format(&op->record, own), (int)group->world_rank[op->post.peer],
-                 op->post.kind == SHOALI_SEND ? "receive" : "send", seconds, advice);
-        return;
-    }
     op = held_by(group, op);
-    const int32_t count = find_missing(group, ranks, &last);
-    list_ranks(group, ranks, count, missing, sizeof missing);
-    shoali_p2p_record_format(&op->record, own);
-    if (count == 0)
-        snprintf(text, bytes, "%s did not complete within %.1f s", own, seconds);
-    else if (!last)
-        snprintf(text, bytes,
-                 "%s: %s did not come within %.1f s, with no earlier call on this group; %s", own,
-                 missing, seconds, advice);
-    else
-        snprintf(text, bytes,
-                 "%s: %s did not come within %.1f s, last call on this group was %s; %s", own,
-                 missing, seconds, shoali_p2p_record_format(last, last_text), advice);
+    *late = (struct shoali_late){.post = &op->post, .record = &op->record};
+    if (shoali_post_is_message(&op->post)) {
+        late->peer.world_rank = group->world_rank[op->post.peer];
+        return 0;
+    }
+    const int32_t count = find_missing(group, ranks, &late->last);
+    if (count > 0)
+        list_ranks(group, ranks, count, late->missing, LIST_BYTES);
+    return count;
+}
+
+/* Whom it waits for; of a collective, unless a lower rank of the group has come and says it. In a
+ * large group those say it that miss neighbours. */
+static void say_waiting(struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
+                        struct shoali_waiting *waiting)
+{
+    struct shoali_late late;
+    waiting->since_ns = op->waiting_since_ns;
+    if (!shoali_waiting_due(waiting, op->record.here))
+        return;
+    const int32_t count = find_late(group, op, &late);
+    if (!shoali_post_is_message(late.post)) {
+        for (int32_t r = 0; r < group->rank && !group->large; r++)
+            if (group->peer[r].here)
+                return;
+        if (group->large && count == 0)
+            return;
+    }
+    shoali_late_warn(&late, shoali_waiting_seconds(waiting), "");
 }
 
 /* Percent. In a large group the neighbours that have come may wait for others, whom they name. */
@@ -297,7 +269,8 @@ static int32_t patience_of(const struct shoali_p2p_group *group, const struct sh
 {
     int32_t ranks[SHOALI_P2P_MAX_RANKS];
     const struct shoali_record *last;
-    const bool patient = group->large && !is_message(op) && find_missing(group, ranks, &last) == 0;
+    const bool patient = group->large && !shoali_post_is_message(&op->post) &&
+                         find_missing(group, ranks, &last) == 0;
     return op->post.patience + (patient ? 50 : 0);
 }
 
@@ -306,24 +279,24 @@ static void check_deadline(struct shoali_p2p_group *group, struct shoali_p2p_op 
 {
     struct shoali_p2p_world *world = group->world;
     const int64_t now_ns = shoali_now_ns();
+    struct shoali_late late;
     char text[SHOALI_P2P_SENTENCE_BYTES];
     if (now_ns - op->checked_ns > ABSENT_NS)
         op->waiting_since_ns += now_ns - op->checked_ns;
     op->checked_ns = now_ns;
-    if (world->timeout_ns <= 0 ||
-        now_ns - op->waiting_since_ns < world->timeout_ns / 100 * (100 + patience_of(group, op)))
+    if (!shoali_late_is_over(world->timeout_ns, op->waiting_since_ns, patience_of(group, op)))
         return;
-    describe_timeout(group, op, text, sizeof text);
-    shoali_p2p_condemn(world, -1, SHOAL_ETIMEOUT, text);
+    find_late(group, op, &late);
+    shoali_late_describe(&late, world->timeout_ns, text, sizeof text);
+    shoali_p2p_world_abort(world, -1, SHOAL_ETIMEOUT, text);
 }
 
 /* Nothing more to wait for: done, or failed. What all ranks have come to completes even when one of
  * them failed right afterwards. */
 static bool is_over(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
 {
-    if (op->state == SHOALI_P2P_DONE)
-        return true;
-    return progress(group) < 0 || op->state == SHOALI_P2P_DONE ||
+    return shoali_queue_is_done(&group->queue, op->index) || progress(group) < 0 ||
+           shoali_queue_is_done(&group->queue, op->index) ||
            shoali_p2p_is_final(group->world, &op->looks);
 }
 
@@ -367,10 +340,7 @@ static void pause_between(const struct shoali_p2p_world *world, const struct sho
 
 static shoal_status finish(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
 {
-    if (op->state != SHOALI_P2P_DONE)
-        return fail(group, op);
-    op->state = SHOALI_P2P_FREE;
-    return SHOAL_OK;
+    return shoali_queue_take_done(&group->queue, op->index) ? SHOAL_OK : fail(group, op);
 }
 
 shoal_status shoali_p2p_wait(void *backend, void *request)
@@ -380,19 +350,23 @@ shoal_status shoali_p2p_wait(void *backend, void *request)
     struct shoali_p2p_world *world = group->world;
     uint64_t moves = group->moves, seen = get_moves(world);
     int64_t still_since_ns = 0;
+    struct shoali_waiting waiting = {0};
     op->waiting_since_ns = 0;
     for (int32_t looks = 0; !is_over(group, op); looks += looks < POLLS) {
         begin_waiting(op);
         const int64_t now_ns = shoali_now_ns();
         check_lost(group, op);
-        if (now_ns - op->checked_ns >= SLICE_NS)
+        if (now_ns - op->checked_ns >= SLICE_NS) {
             check_deadline(group, op);
+            say_waiting(group, op, &waiting);
+        }
         if (still_since_ns == 0 || moves != group->moves)
             still_since_ns = now_ns;
         moves = group->moves;
         pause_between(world, op, seen, now_ns - still_since_ns, looks);
         seen = get_moves(world);
     }
+    shoali_waiting_end(&waiting, op->record.here);
     if (still_since_ns > 0) /* who has waited has looked for verdicts all the time */
         atomic_store(&world->looked_ns, shoali_now_ns());
     return finish(group, op);
@@ -424,7 +398,7 @@ shoal_status shoali_p2p_run(struct shoali_p2p_group *group, const struct shoali_
 void shoali_p2p_abort(void *backend, shoal_status status, const char *sentence)
 {
     struct shoali_p2p_group *group = backend;
-    shoali_p2p_condemn(group->world, group->world->rank, status, sentence);
+    shoali_p2p_world_abort(group->world, group->world->rank, status, sentence);
 }
 
 shoal_status shoali_p2p_get_verdict(void *backend)
@@ -434,5 +408,5 @@ shoal_status shoali_p2p_get_verdict(void *backend)
 
 void shoali_p2p_relay(void *backend, shoal_status status, const char *sentence)
 {
-    shoali_p2p_condemn(((struct shoali_p2p_group *)backend)->world, -1, status, sentence);
+    shoali_p2p_world_abort(((struct shoali_p2p_group *)backend)->world, -1, status, sentence);
 }

@@ -64,7 +64,8 @@ static bool parse_rule(const char *line, struct shoali_p2p_rule *rule)
            (rule->integer || strcmp(sum, "any") == 0);
 }
 
-shoal_status shoali_p2p_rules_parse(const char *path, char *text, struct shoali_p2p_rules *rules)
+/* One line each; `text` is a whole file. A sentence names the line. */
+static shoal_status parse_rules(const char *path, char *text, struct shoali_p2p_rules *rules)
 {
     int32_t number = 0;
     *rules = (struct shoali_p2p_rules){0};
@@ -86,8 +87,7 @@ shoal_status shoali_p2p_rules_parse(const char *path, char *text, struct shoali_
                                                 : "COLLECTIVE any|integer BYTES|- ALGORITHM");
     }
     if (rules->ranks == 0)
-        return SHOAL_FAIL(SHOAL_EINVAL, "%s says nothing: `shoal tune comm` writes such files",
-                          path);
+        return SHOAL_FAIL(SHOAL_EINVAL, "%s is empty: `shoal tune comm` writes such files", path);
     return SHOAL_OK;
 }
 
@@ -119,16 +119,15 @@ static shoal_status read_rules(const struct shoali_p2p_world *world, struct shoa
     if (!path || !*path)
         return SHOAL_OK;
     SHOAL_TRY(status, read_file(path, text), done);
-    SHOAL_TRY(status, shoali_p2p_rules_parse(path, text, rules), done);
+    SHOAL_TRY(status, parse_rules(path, text, rules), done);
     if (strcmp(rules->transport, world->p2p->name) != 0 || rules->ranks != world->size ||
         (local > 0 && rules->local_ranks > 0 && rules->local_ranks != local))
-        status =
-            SHOAL_FAIL(SHOAL_EINVAL,
-                       "%s (SHOAL_COMM_TUNING) was measured by %d ranks of %s, %d on rank 0's "
-                       "host, and these are %d of %s, %d there: run `shoal tune comm` with this "
-                       "job's ranks, or unset SHOAL_COMM_TUNING",
-                       path, (int)rules->ranks, rules->transport, (int)rules->local_ranks,
-                       (int)world->size, world->p2p->name, (int)local);
+        status = SHOAL_FAIL(SHOAL_EINVAL,
+                            "%s (SHOAL_COMM_TUNING) was measured by %d ranks of %s, %d on rank 0's "
+                            "host; this job has %d of %s, %d there: run `shoal tune comm` with "
+                            "this job's ranks, or unset SHOAL_COMM_TUNING",
+                            path, (int)rules->ranks, rules->transport, (int)rules->local_ranks,
+                            (int)world->size, world->p2p->name, (int)local);
 done:
     return status;
 }

@@ -1,8 +1,9 @@
-/* Algorithms of more than one exchange: what a rank sends to whom, and gets from whom, step by step.
+/* Algorithms of more than one exchange: what a rank sends to whom, and gets from whom, step by
+ * step.
  *
- * All work in `out`, which holds this rank's part before the first step; a reduce_scatter works in `room`,
- * which holds all of its input. A step is over when its send and its receive are. p2p.h says which
- * collectives have which. */
+ * All work in `out`, which holds this rank's part before the first step; a reduce_scatter works in
+ * `room`, which holds all of its input. A step is over when its send and its receive are. p2p.h
+ * says which collectives have which. */
 #include "comm/p2p/p2p.h"
 
 #include <string.h>
@@ -53,8 +54,8 @@ static struct shoali_p2p_range slices(const struct shoali_p2p_op *op, int32_t fi
     return (struct shoali_p2p_range){from.first, to.first + to.count - from.first};
 }
 
-/* Blocks of a reduce_scatter that ranks first to first + count - 1 of the fold are to have at the end: each
- * its own, and its neighbour's if that has handed over. */
+/* Blocks of a reduce_scatter that ranks first to first + count - 1 of the fold are to have at the
+ * end: each its own, and its neighbour's if that has handed over. */
 static struct shoali_p2p_range blocks(const struct shoali_p2p_op *op, const struct fold *fold,
                                       int32_t first, int32_t count)
 {
@@ -157,8 +158,8 @@ static bool ring_step(const struct shoali_p2p_group *group, const struct shoali_
     step->to = around(rank + 1, size);
     step->from = around(rank - 1, size);
     step->sums = scatters || (slices_go && number < size - 1);
-    /* The second time round begins with the slice that is whole: rank + 1. A reduce_scatter begins one
-     * earlier, so that the one that is whole is its own. */
+    /* The second time round begins with the slice that is whole: rank + 1. A reduce_scatter begins
+     * one earlier, so that the one that is whole is its own. */
     int32_t part = slices_go && !step->sums ? rank + 1 - (number - (size - 1)) : rank - number;
     part -= scatters;
     const int32_t sent = around(part, size), come = around(part - 1, size);
@@ -185,7 +186,8 @@ static bool spread_step(const struct shoali_p2p_group *group, const struct shoal
     return true;
 }
 
-/* A sum goes to rank 0 first: who has handed its own over is done, half of those that are left each time. */
+/* A sum goes to rank 0 first: who has handed its own over is done, half of those that are left each
+ * time. */
 static bool tree_step(const struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
                       int32_t number, struct shoali_p2p_step *step)
 {

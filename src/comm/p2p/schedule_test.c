@@ -1,13 +1,10 @@
-/* Every algorithm of several steps, carried out in memory by all ranks at once: what one sends another
- * waits for, step by step, and the result is that of the collective. */
+/* Every algorithm of several steps, carried out in memory by all ranks at once: what one sends
+ * another waits for, step by step, and the result is that of the collective. */
+#include "base/test_cmocka.h"
 #include "comm/p2p/p2p.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { RANKS = 17, COUNTS = 6 };
 static const int64_t counts[COUNTS] = {0, 1, 7, 8, 100, 1000};

@@ -1,8 +1,8 @@
 /* transport - messages between two ranks: what the engine needs of an MPI, or of UCX.
  *
  * A transport keeps the order of what one rank sends another with one tag. It owns no thread: what
- * it has to do, it does in the calls of this table. Any thread may make them, one after the other or
- * at once, unless the world says that one alone may (p2p.h, one_thread).
+ * it has to do, it does in the calls of this table. Any thread may make them, one after the other
+ * or at once, unless the world says that one alone may (p2p.h, one_thread).
  *
  * Return values are 0 or the transport's error code, which `describe` turns into text. */
 #ifndef SHOALI_P2P_TRANSPORT_H
@@ -36,14 +36,14 @@ struct shoali_p2p_table {
     /* Optional: moves what there is to move. NULL: `test` does. */
     void (*progress)(struct shoali_p2p_comm comm);
     /* Optional. NULL: nobody rings, the engine looks again and again. `rest` sleeps until there is
-     * something to move, and not longer than said; and not at all when `moves` is no longer what the caller has
-     * seen before it tested its requests: what it waits for may have come since. `moves` counts what has
-     * happened to requests, in calls of whatever thread; NULL where one thread looks at them, and
-     * `rest` knows what has happened since the last time. */
+     * something to move, and not longer than said; and not at all when `moves` is no longer what
+     * the caller has seen before it tested its requests: what it waits for may have come since.
+     * `moves` counts what has happened to requests, in calls of whatever thread; NULL where one
+     * thread looks at them, and `rest` knows what has happened since the last time. */
     uint64_t (*moves)(struct shoali_p2p_comm comm);
     void (*rest)(struct shoali_p2p_comm comm, uint64_t seen, int64_t longest_ns);
-    /* Optional: the first of these ranks whose connection has broken, as an index; -1: none. NULL: it
-     * is the transport's matter, which ends the job. */
+    /* Optional: the first of these ranks whose connection has broken, as an index; -1: none. NULL:
+     * it is the transport's matter, which ends the job. */
     int32_t (*find_lost)(struct shoali_p2p_comm comm, const int32_t *ranks, int32_t count);
 };
 

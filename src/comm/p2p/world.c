@@ -11,7 +11,7 @@ enum {
     NAP_NS = 200000,
     AWAY_NS = 1000000,
     AWAY_LOOKS = 64,
-    GRACE_NS = 100000000
+    GRACE_NS = 500000000
 };
 
 static shoal_status fail_of(const struct shoali_p2p_world *world, const char *what, int code)
@@ -44,7 +44,7 @@ shoal_status shoali_p2p_test(struct shoali_p2p_world *world, struct shoali_p2p_r
     return code ? fail_of(world, "go on with a message between ranks", code) : SHOAL_OK;
 }
 
-void shoali_p2p_progress(struct shoali_p2p_world *world)
+static void advance(struct shoali_p2p_world *world)
 {
     if (world->p2p->progress)
         world->p2p->progress(world->comm);
@@ -82,13 +82,13 @@ void shoali_p2p_put_piece(struct shoali_p2p_world *world, struct shoali_p2p_piec
 /* With the lock. */
 static bool set_verdict(struct shoali_p2p_world *world, const struct shoali_p2p_verdict *verdict)
 {
-    if (atomic_load(&world->condemned))
+    if (atomic_load(&world->aborted))
         return false;
     world->verdict = *verdict;
     world->verdict.sentence[SHOALI_P2P_SENTENCE_BYTES - 1] = '\0';
     if (world->verdict.status >= 0 || world->verdict.rank >= world->size)
         world->verdict.status = SHOAL_EPEER; /* no verdict of this library */
-    atomic_store(&world->condemned, true);
+    atomic_store(&world->aborted, true);
     return true;
 }
 
@@ -103,28 +103,29 @@ static struct shoali_p2p_listener *find_listener(struct shoali_p2p_world *world,
 /* Says to who sent this verdict that it has come. */
 static void acknowledge(struct shoali_p2p_world *world, const struct shoali_p2p_verdict *verdict)
 {
-    static const char word = 0; /* what `heard` receives, which a transport may be writing now */
+    static const char word = 0; /* what `received` is for, which a transport may be writing now */
     struct shoali_p2p_listener *to = find_listener(world, verdict->from);
     if (!world->p2p->find_lost || !to)
         return;
-    if (world->p2p->send(world->comm, &word, 1, to->rank, SHOALI_P2P_HEARD_TAG, &to->verdict) != 0)
+    if (world->p2p->send(world->comm, &word, 1, to->rank, SHOALI_P2P_RECEIVED_TAG, &to->verdict) !=
+        0)
         to->verdict.word = 0; /* it does not wait any more */
 }
 
 /* Has the rank got the verdict, or sent its own, or gone? */
 static bool is_told(struct shoali_p2p_world *world, struct shoali_p2p_listener *listener)
 {
-    bool sent = true, heard = true;
+    bool sent = true, received = true;
     if (world->p2p->test(&listener->verdict, &sent, NULL) != 0)
         sent = true;
     if (!world->p2p->find_lost)
         return sent;
-    if (listener->told)
+    if (listener->done)
         return true;
-    if (world->p2p->test(&listener->heard, &heard, NULL) != 0)
-        heard = true;
-    listener->told = heard || world->p2p->find_lost(world->comm, &listener->rank, 1) >= 0;
-    return listener->told;
+    if (world->p2p->test(&listener->received, &received, NULL) != 0)
+        received = true;
+    listener->done = received || world->p2p->find_lost(world->comm, &listener->rank, 1) >= 0;
+    return listener->done;
 }
 
 /* Another rank may have come to a verdict of its own, and wait for us. */
@@ -138,7 +139,7 @@ static void answer_others(struct shoali_p2p_world *world)
     if (bytes == sizeof world->incoming) {
         struct shoali_p2p_listener *sender = find_listener(world, world->incoming.from);
         if (sender)
-            sender->told = true;
+            sender->done = true;
         acknowledge(world, &world->incoming);
     }
     (void)world->p2p->receive(world->comm, &world->incoming, sizeof world->incoming,
@@ -146,20 +147,20 @@ static void answer_others(struct shoali_p2p_world *world)
                               &world->incoming_request);
 }
 
-/* The transport may need calls of this rank to bring them there; and where it only says that it has taken
- * a message, a process that ends may take it back. */
+/* The transport may need calls of this rank to bring them there; and where it only says that it has
+ * taken a message, a process that ends may take it back. */
 static void deliver(struct shoali_p2p_world *world)
 {
     const int64_t deadline_ns = shoali_now_ns() + DELIVER_NS;
     for (int32_t i = 0; i < world->audience_count && world->p2p->find_lost; i++) {
         struct shoali_p2p_listener *listener = &world->audience[i];
-        if (world->p2p->receive(world->comm, &world->heard, 1, listener->rank, SHOALI_P2P_HEARD_TAG,
-                                &listener->heard) != 0)
-            listener->told = true;
+        if (world->p2p->receive(world->comm, &world->received, 1, listener->rank,
+                                SHOALI_P2P_RECEIVED_TAG, &listener->received) != 0)
+            listener->done = true;
     }
     for (;;) {
         int32_t left = 0;
-        shoali_p2p_progress(world);
+        advance(world);
         answer_others(world);
         for (int32_t i = 0; i < world->audience_count; i++)
             left += !is_told(world, &world->audience[i]);
@@ -169,7 +170,8 @@ static void deliver(struct shoali_p2p_world *world)
     }
 }
 
-/* One that is gone needs no word; where the transport cannot tell who is, as MPI, mpirun ends them all. */
+/* One that is gone needs no word; where the transport cannot tell who is, as MPI, mpirun ends them
+ * all. */
 static void warn_untold(const struct shoali_p2p_world *world, int32_t rank)
 {
     if (world->p2p->find_lost && world->p2p->find_lost(world->comm, &rank, 1) < 0)
@@ -188,13 +190,13 @@ static void tell(struct shoali_p2p_world *world, int32_t but)
     }
 }
 
-void shoali_p2p_condemn(struct shoali_p2p_world *world, int32_t rank, shoal_status status,
-                        const char *sentence)
+void shoali_p2p_world_abort(struct shoali_p2p_world *world, int32_t rank, shoal_status status,
+                            const char *sentence)
 {
     struct shoali_p2p_verdict verdict = {
         .status = (int32_t)status, .rank = rank, .from = world->rank};
     snprintf(verdict.sentence, sizeof verdict.sentence, "%s", sentence);
-    (void)shoali_p2p_condemned(world); /* another's that has come is the first */
+    (void)shoali_p2p_world_aborted(world); /* another's that has come is the first */
     pthread_mutex_lock(&world->lock);
     const bool first = set_verdict(world, &verdict);
     pthread_mutex_unlock(&world->lock);
@@ -204,20 +206,20 @@ void shoali_p2p_condemn(struct shoali_p2p_world *world, int32_t rank, shoal_stat
     deliver(world);
 }
 
-bool shoali_p2p_condemned(struct shoali_p2p_world *world)
+bool shoali_p2p_world_aborted(struct shoali_p2p_world *world)
 {
     bool done = false, passes_on = false;
     size_t bytes = 0;
-    if (atomic_load(&world->condemned))
+    if (atomic_load(&world->aborted))
         return true;
     if (world->one_thread && !pthread_equal(pthread_self(), world->owner))
         return false; /* the owner looks */
-    shoali_p2p_progress(world);
+    advance(world);
     pthread_mutex_lock(&world->lock);
-    if (!atomic_load(&world->condemned) &&
+    if (!atomic_load(&world->aborted) &&
         world->p2p->test(&world->incoming_request, &done, &bytes) == 0 && done &&
         bytes == sizeof world->incoming) {
-        world->condemned_ns = shoali_now_ns();
+        world->aborted_ns = shoali_now_ns();
         if (set_verdict(world, &world->incoming))
             acknowledge(world, &world->incoming);
         passes_on = world->audience_count < world->size - 1;
@@ -226,25 +228,26 @@ bool shoali_p2p_condemned(struct shoali_p2p_world *world)
     pthread_mutex_unlock(&world->lock);
     if (passes_on)
         tell(world, world->incoming.from);
-    return atomic_load(&world->condemned);
+    return atomic_load(&world->aborted);
 }
 
 bool shoali_p2p_is_final(struct shoali_p2p_world *world, int32_t *looks)
 {
-    return shoali_p2p_condemned(world) &&
-           (world->condemned_ns == 0 ||
-            (++*looks > AWAY_LOOKS && shoali_now_ns() - world->condemned_ns > GRACE_NS));
+    return shoali_p2p_world_aborted(world) &&
+           (world->aborted_ns == 0 ||
+            (++*looks > AWAY_LOOKS && shoali_now_ns() - world->aborted_ns > GRACE_NS));
 }
 
 shoal_status shoali_p2p_verdict(struct shoali_p2p_world *world)
 {
-    /* A transport takes what has come in order, a little with each call; the verdict is the last. */
+    /* A transport takes what has come in order, a little with each call; the verdict is the
+     * last. */
     const int64_t now_ns = shoali_now_ns();
     const bool was_away = now_ns - atomic_exchange(&world->looked_ns, now_ns) > AWAY_NS;
     for (int32_t i = 0; was_away && i < AWAY_LOOKS; i++)
-        if (shoali_p2p_condemned(world))
+        if (shoali_p2p_world_aborted(world))
             break;
-    if (!shoali_p2p_condemned(world))
+    if (!shoali_p2p_world_aborted(world))
         return SHOAL_OK;
     const struct shoali_p2p_verdict *verdict = &world->verdict;
     if (verdict->rank >= 0 && verdict->rank != world->rank)
@@ -266,7 +269,7 @@ static shoal_status list_audience(struct shoali_p2p_world *world)
 {
     const bool all = world->size <= SHOALI_P2P_MAX_RANKS;
     const size_t most = all ? (size_t)world->size : 64;
-    world->audience = shoali_calloc(most, sizeof *world->audience, "a world of ranks");
+    world->audience = shoali_calloc(most, sizeof *world->audience, "the group of all ranks");
     if (!world->audience)
         return SHOAL_ENOMEM;
     for (int64_t distance = 1; distance < world->size;
@@ -283,7 +286,7 @@ shoal_status shoali_p2p_world_create(const struct shoali_p2p_world_args *args,
 {
     shoal_status status = SHOAL_OK;
     bool asked = false; /* the transport may write into the world from here on */
-    struct shoali_p2p_world *world = shoali_calloc(1, sizeof *world, "a world of ranks");
+    struct shoali_p2p_world *world = shoali_calloc(1, sizeof *world, "the group of all ranks");
     *out = NULL;
     if (!world) {
         shoali_free(args->where);
@@ -302,7 +305,7 @@ shoal_status shoali_p2p_world_create(const struct shoali_p2p_world_args *args,
     world->owner = pthread_self();
     world->timeout_ns = (int64_t)(args->timeout_s * 1e9);
     world->next_tag = SHOALI_P2P_FIRST_TAG + SHOALI_P2P_TAGS; /* the first is the world's group's */
-    SHOAL_TRY(status, shoali_ops_select(NULL, &world->ops), done);
+    SHOAL_TRY(status, shoali_ops_select(NULL, NULL, &world->ops), done);
     SHOAL_TRY(status, list_audience(world), done);
     asked = true;
     SHOAL_TRY(status,
@@ -334,7 +337,7 @@ void shoali_p2p_world_release(struct shoali_p2p_world *world)
     pthread_mutex_lock(&world->lock);
     const int32_t left = --world->references;
     pthread_mutex_unlock(&world->lock);
-    if (left > 0 || atomic_load(&world->condemned))
+    if (left > 0 || atomic_load(&world->aborted))
         return; /* what the transport may still write to and read from stays */
     world->p2p->cancel(&world->incoming_request);
     if (world->p2p->release(&world->comm) != 0)

@@ -1,6 +1,8 @@
 #include "comm/shm/shm.h"
 
+#include "base/memory.h"
 #include "comm/folder.h"
+#include "comm/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,33 +11,41 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-static const char folder[] = SHOALI_FOLDER_ROOT;
+static const char folder[] = SHOALI_FOLDER_MEMORY;
 static const char prefix[] = "shoal-";
 
 enum { FIRST_BYTES = 4096, POPULATE_BYTES = 1 << 20, SIZE_SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
-/* MemAvailable of the machine in bytes, 0 when unknown. */
+/* Of the machine and the control groups around, in bytes. */
 static double available_memory(void)
 {
-    char line[128];
-    unsigned long kilobytes = 0;
-    FILE *file = fopen("/proc/meminfo", "re");
-    if (!file)
-        return 0;
-    while (fgets(line, sizeof(line), file) && sscanf(line, "MemAvailable: %lu", &kilobytes) != 1)
-        kilobytes = 0;
-    fclose(file);
-    return (double)kilobytes * 1024.0;
+    int64_t total, available;
+    shoali_memory_read("", &total, &available);
+    return (double)available;
 }
 
 static double free_in_folder(void)
 {
     struct statvfs info;
     return statvfs(folder, &info) == 0 ? (double)info.f_bavail * (double)info.f_frsize : 0;
+}
+
+/* `ulimit -f` is also the limit of files in memory. */
+static shoal_status beyond_limit(size_t bytes)
+{
+    char need[32], most[32];
+    struct rlimit limit = {0};
+    (void)getrlimit(RLIMIT_FSIZE, &limit);
+    return SHOAL_FAIL(SHOAL_EINVAL,
+                      "cannot share %s (%zu bytes) among the ranks: files, and with them shared "
+                      "memory, are limited to %s (ulimit -f): raise that limit",
+                      shoali_format_bytes((double)bytes, need), bytes,
+                      shoali_format_bytes((double)limit.rlim_cur, most));
 }
 
 static shoal_status too_large(size_t bytes)
@@ -54,17 +64,22 @@ static shoal_status too_large(size_t bytes)
 static int reserve(int fd, size_t begin, size_t bytes)
 {
     int code;
+    const bool limited = shoali_file_limit_begin();
     do {
         code = posix_fallocate(fd, (off_t)begin, (off_t)bytes);
     } while (code == EINTR);
+    shoali_file_limit_end(limited);
     return code;
 }
 
 /* Reserves all, or what the maker writes to before each rank reserves its own; 0 or an errno. */
 static int make_size(int fd, const struct shoali_segment *segment)
 {
-    if (ftruncate(fd, (off_t)segment->bytes) != 0)
-        return errno;
+    const bool limited = shoali_file_limit_begin();
+    const int code = ftruncate(fd, (off_t)segment->bytes) != 0 ? errno : 0;
+    shoali_file_limit_end(limited);
+    if (code != 0)
+        return code;
     return reserve(fd, 0, segment->own_bytes > 0 ? FIRST_BYTES : segment->bytes);
 }
 
@@ -103,6 +118,8 @@ static int make_named(struct shoali_segment *segment, int directory)
 /* A new file in this user's folder with the pages reserved; 0 or an errno. */
 static int make_file(struct shoali_segment *segment)
 {
+    if (access(folder, W_OK | X_OK) != 0)
+        return errno;
     if (free_in_folder() < (double)segment->bytes)
         return ENOSPC;
     const int directory = shoali_folder_open();
@@ -136,12 +153,22 @@ static int make_memfd(struct shoali_segment *segment)
     return code;
 }
 
+static shoal_status fail_of_map(const struct shoali_segment *segment, int code)
+{
+    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+    (void)getrlimit(RLIMIT_AS, &limit);
+    return SHOAL_FAIL(SHOAL_ENOMEM, "cannot map %zu bytes of %s: %s%s", segment->bytes,
+                      segment->name, strerror(code),
+                      code == ENOMEM && limit.rlim_cur != RLIM_INFINITY
+                          ? "; the address space is limited (ulimit -v): raise that limit"
+                          : "");
+}
+
 static shoal_status map(struct shoali_segment *segment, int fd)
 {
     void *base = mmap(NULL, segment->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED)
-        return SHOAL_FAIL(SHOAL_ENOMEM, "cannot map %zu bytes of %s: %s", segment->bytes,
-                          segment->name, strerror(errno));
+        return fail_of_map(segment, errno);
     madvise(base, segment->bytes, MADV_HUGEPAGE); /* a wish: most systems refuse it for files */
     segment->base = base;
     return SHOAL_OK;
@@ -162,8 +189,9 @@ static void populate(struct shoali_segment *segment)
 
 static shoal_status reserve_own(int fd, struct shoali_segment *segment)
 {
-    if (reserve(fd, segment->own_begin, segment->own_bytes) != 0)
-        return too_large(segment->bytes);
+    const int code = reserve(fd, segment->own_begin, segment->own_bytes);
+    if (code != 0)
+        return code == EFBIG ? beyond_limit(segment->bytes) : too_large(segment->bytes);
     populate(segment);
     return SHOAL_OK;
 }
@@ -174,25 +202,45 @@ shoal_status shoali_shm_reserve(void *user, struct shoali_segment *segment)
     return reserve_own(segment->fd, segment);
 }
 
+bool shoali_shm_works(void)
+{
+    if (shoali_folder_is_memory())
+        return true;
+    const int fd = memfd_create("shoal", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return false;
+    close(fd);
+    return access("/proc/self/fd", X_OK) == 0;
+}
+
+/* Both ways have failed, with these codes. */
+static shoal_status fail_of_both(size_t bytes, int file_code, int memfd_code)
+{
+    const bool descriptors = memfd_code == EMFILE || memfd_code == ENFILE;
+    if (memfd_code == EFBIG)
+        return beyond_limit(bytes);
+    if (memfd_code == ENOSPC || memfd_code == ENOMEM || (file_code == ENOSPC && !descriptors))
+        return too_large(bytes);
+    return SHOAL_FAIL(SHOAL_EIO, "cannot make shared memory in %s (%s) or without a name (%s)%s",
+                      folder, strerror(file_code), strerror(memfd_code),
+                      shoali_descriptor_advice(memfd_code));
+}
+
 shoal_status shoali_shm_create(void *user, size_t bytes, struct shoali_segment *segment)
 {
     (void)user;
     shoal_status status = SHOAL_OK;
     const double available = available_memory();
-    int code = 0;
+    int file_code = 0, code = 0;
     segment->bytes = bytes;
     segment->fd = -1;
-    if (bytes > INT64_MAX || (available > 0 && (double)bytes > available) ||
-        shoali_fault("comm.segment"))
+    if (bytes > INT64_MAX || (double)bytes > available || shoali_fault("comm.segment"))
         return too_large(bytes);
-    code = make_file(segment);
-    if (code != 0)
+    file_code = make_file(segment);
+    if (file_code != 0)
         code = make_memfd(segment);
     if (code != 0)
-        return code == ENOSPC || code == ENOMEM || code == EFBIG
-                   ? too_large(bytes)
-                   : SHOAL_FAIL(SHOAL_EIO, "cannot make shared memory in %s: %s", folder,
-                                strerror(code));
+        return fail_of_both(bytes, file_code, code);
     SHOAL_TRY(status, map(segment, segment->fd), done);
 done:
     if (status != SHOAL_OK)
@@ -262,11 +310,14 @@ shoal_status shoali_shm_attach(void *user, struct shoali_segment *segment)
     const char *flaw = NULL;
     segment->fd = -1;
     int fd = open_named(segment->name);
-    if (fd < 0)
-        return SHOAL_FAIL(SHOAL_EIO,
-                          "cannot open the shared memory %s: %s: backend shm needs all ranks on "
-                          "one machine, with one /dev/shm and one user",
-                          segment->name, strerror(errno));
+    if (fd < 0) {
+        const char *advice = shoali_descriptor_advice(errno);
+        return SHOAL_FAIL(SHOAL_EIO, "cannot open the shared memory %s: %s%s", segment->name,
+                          strerror(errno),
+                          *advice ? advice
+                                  : ": backend shm needs all ranks on one machine, with one "
+                                    "/dev/shm and one user");
+    }
     flaw = find_flaw(fd, segment);
     if (flaw) {
         status = SHOAL_FAIL(SHOAL_EIO,

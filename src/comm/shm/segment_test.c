@@ -1,19 +1,17 @@
 /* What a rank maps when another names a segment, and what it does not even look into. */
 #include "comm/shm/shm.h"
 
+#include "base/test_cmocka.h"
 #include "comm/folder.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { BYTES = 8192 };
 
@@ -57,6 +55,27 @@ static void own_segments_are_mapped(void **state)
     shoali_shm_detach(NULL, &seen);
     shoali_shm_detach(NULL, &made);
     assert_int_equal(access(made.name, F_OK), -1);
+}
+
+/* The sentence says what is missing, and does not send the reader to another machine. */
+static void no_descriptors_are_said_as_such(void **state)
+{
+    (void)state;
+    struct rlimit limit;
+    struct shoali_segment made = {.fd = -1}, seen = {.fd = -1, .bytes = BYTES};
+    assert_int_equal(shoali_shm_create(NULL, BYTES, &made), SHOAL_OK);
+    memcpy(seen.name, made.name, sizeof(seen.name));
+    const int next = dup(0);
+    close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const struct rlimit none = {.rlim_cur = (rlim_t)next, .rlim_max = limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const shoal_status status = shoali_shm_attach(NULL, &seen);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(status, SHOAL_EIO);
+    assert_true(says("Too many open files: raise the limit with `ulimit -n`"));
+    assert_false(says("one machine"));
+    shoali_shm_detach(NULL, &made);
 }
 
 static void foreign_paths_are_not_opened(void **state)
@@ -148,6 +167,31 @@ static void folder_is_closed(void **state)
     close(fd);
 }
 
+/* A rank that ended before it joined is known by a note of the job's, to ranks that the job's own
+ * launcher has numbered. */
+static void ended_ranks_are_known(void **state)
+{
+    (void)state;
+    const shoal_comm_args args = {.rank = 1, .world_size = 3};
+    char path[SHOALI_FOLDER_BYTES + 64];
+    snprintf(path, sizeof path, "%s/shoal-segment-test-%d-ended.2", folder, (int)getpid());
+    char job[64];
+    snprintf(job, sizeof job, "segment-test-%d", (int)getpid());
+    setenv("SHOAL_JOB_ID", job, 1);
+    setenv("RANK", "1", 1);
+    setenv("WORLD_SIZE", "3", 1);
+    assert_false(shoali_shm_has_ended(&args, 2));
+    shoali_shm_note_ended(job, 2);
+    assert_true(shoali_shm_has_ended(&args, 2));
+    assert_false(shoali_shm_has_ended(&args, 0));
+    setenv("RANK", "0", 1); /* a world that the program numbers itself */
+    assert_false(shoali_shm_has_ended(&args, 2));
+    assert_int_equal(unlink(path), 0);
+    unsetenv("SHOAL_JOB_ID");
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+}
+
 int main(void)
 {
     int fd = shoali_folder_open();
@@ -159,10 +203,12 @@ int main(void)
     close(fd);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(own_segments_are_mapped),
+        cmocka_unit_test(no_descriptors_are_said_as_such),
         cmocka_unit_test(foreign_paths_are_not_opened),
         cmocka_unit_test(strange_files_are_not_mapped),
         cmocka_unit_test(descriptors_are_sealed),
         cmocka_unit_test(folder_is_closed),
+        cmocka_unit_test(ended_ranks_are_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

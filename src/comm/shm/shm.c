@@ -3,10 +3,12 @@
  * lets in who knows the job's secret, and what it says is believed, but for what is mapped. */
 #include "comm/shm/shm.h"
 
+#include "base/waiting.h"
+#include "comm/bootstrap/agent_store.h"
 #include "comm/bootstrap/bootstrap.h"
+#include "comm/machine.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,14 +18,14 @@
 
 static const char world_key[] = "shoal/shm/world";
 
-enum { STORE_CHECK_NS = 20000000 };
+enum { STORE_CHECK_NS = 20000000, NAP_NS = 200000, LONG_NAP_NS = 5000000 };
 
 /* The value behind world_key. */
 struct invitation {
     uint32_t abi;
     int32_t world_size;
     uint64_t bytes;
-    char boot[40]; /* identity of the machine since its start */
+    char boot[SHOALI_BOOT_BYTES];
     char name[sizeof(((struct shoali_segment *)0)->name)];
 };
 
@@ -38,17 +40,6 @@ static const struct shoali_slots_host host = {
     .close = shoali_shm_peers_close,
 };
 
-static void read_boot(char boot[40])
-{
-    memset(boot, 0, 40);
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    if (read(fd, boot, 36) != 36)
-        boot[0] = '\0';
-    close(fd);
-}
-
 static shoal_status invite(struct shoali_store *store, const shoal_comm_args *args,
                            struct shoali_segment *segment)
 {
@@ -62,7 +53,7 @@ static shoal_status invite(struct shoali_store *store, const shoal_comm_args *ar
     shoali_group_format((unsigned char *)segment->base + shoali_world_bytes(), args->world_size, 0,
                         world_rank);
     invitation.bytes = bytes;
-    read_boot(invitation.boot);
+    SHOAL_TRY(status, shoali_machine_read_boot(invitation.boot), done);
     memcpy(invitation.name, segment->name, sizeof(invitation.name));
     SHOAL_TRY(status, shoali_store_put(store, world_key, &invitation, sizeof(invitation)), done);
 done:
@@ -74,21 +65,21 @@ static shoal_status accept_invitation(struct shoali_store *store, const shoal_co
 {
     struct invitation invitation = {0};
     size_t size = sizeof(invitation);
-    char boot[40];
+    char boot[SHOALI_BOOT_BYTES];
     const size_t bytes = shoali_world_bytes() + shoali_group_bytes(args->world_size);
     shoal_status status = SHOAL_OK;
     SHOAL_TRY(status, shoali_store_wait(store, world_key, &invitation, &size), done);
-    read_boot(boot);
+    SHOAL_TRY(status, shoali_machine_read_boot(boot), done);
     const bool readable = size == sizeof(invitation) && invitation.abi == SHOALI_COMM_ABI;
     if (!readable || (invitation.world_size == args->world_size && invitation.bytes != bytes))
         status = SHOAL_FAIL(SHOAL_EMISMATCH, "rank 0 and rank %d run different versions of Shoal",
                             (int)args->rank);
     else if (invitation.world_size != args->world_size)
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "rank %d was told of %d ranks, rank 0 of %d: WORLD_SIZE must be the "
-                            "same on all ranks",
-                            (int)args->rank, (int)args->world_size, (int)invitation.world_size);
-    else if (memcmp(boot, invitation.boot, sizeof(boot)) != 0)
+        status = SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "rank %d expects %d ranks, rank 0 expects %d: WORLD_SIZE must be the same on all ranks",
+            (int)args->rank, (int)args->world_size, (int)invitation.world_size);
+    else if (shoali_machine_differs(boot, invitation.boot))
         status = SHOAL_FAIL(SHOAL_EUNSUPPORTED,
                             "rank %d is on another machine than rank 0: backend shm connects the "
                             "processes of one machine",
@@ -125,7 +116,7 @@ static shoal_status check_ended(const shoal_comm_args *args, int32_t rank)
         return SHOAL_OK;
     return SHOAL_FAIL(SHOAL_EPEER,
                       "rank %d ended before it joined the others, without an error: every rank of "
-                      "a job has to get to shoal_comm_init",
+                      "a job must call shoal_comm_init",
                       (int)rank);
 }
 
@@ -163,32 +154,50 @@ static shoal_status fail_of_absence(const struct shoali_store *store, const shoa
     const int trouble = shoali_store_get_trouble(store);
     return SHOAL_FAIL(SHOAL_ETIMEOUT, "of %d ranks these did not join within %.1f s: %s%s%s%s",
                       (int)args->world_size, args->timeout_s, absent,
-                      trouble ? "; rank 0 could not let them in: " : "",
-                      trouble ? strerror(trouble) : "",
-                      trouble == EMFILE ? ": raise its limit with `ulimit -n`" : "");
+                      trouble ? "; rank 0 could not accept their connections: " : "",
+                      trouble ? strerror(trouble) : "", shoali_descriptor_advice(trouble));
+}
+
+/* The lowest of those that wait says it. */
+static void say_absent(const shoal_comm_args *args, const struct shoali_world_shared *shared,
+                       struct shoali_waiting *waiting, const char *absent)
+{
+    bool first = true;
+    for (int32_t r = 0; r < args->rank; r++)
+        first = first && !atomic_load(&shared->seat[r].joined);
+    if (shoali_waiting_due(waiting, NULL) && first)
+        SHOALI_WARN("comm",
+                    "waiting for %.0f s for other ranks to join at %s:%d; of %d these have not: "
+                    "%s; are they running, with the same MASTER_ADDR and MASTER_PORT?",
+                    shoali_waiting_seconds(waiting), args->master_addr, (int)args->master_port,
+                    (int)args->world_size, absent);
 }
 
 static shoal_status join(struct shoali_store *store, const shoal_comm_args *args,
                          struct shoali_world_shared *shared)
 {
     char absent[128];
+    struct shoali_waiting waiting = {0};
     if (!shoali_world_join(shared, args->rank, (int32_t)getpid(), args->rank))
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "two processes are rank %d: RANK must be different on every process, and "
                           "MASTER_PORT for every job",
                           (int)args->rank);
     int64_t deadline_ns = shoali_deadline_ns((int64_t)(args->timeout_s * 1e9));
-    int64_t look_ns = shoali_now_ns() + STORE_CHECK_NS;
+    int64_t poll_ns = shoali_now_ns() + STORE_CHECK_NS;
     while (list_absent(shared, args->world_size, absent, sizeof(absent)) > 0) {
         if (shoali_deadline_passed(deadline_ns))
             return fail_of_absence(store, args, absent);
-        nanosleep(&(struct timespec){0, 200000}, NULL);
-        if (shoali_now_ns() < look_ns)
+        say_absent(args, shared, &waiting, absent);
+        nanosleep(
+            &(struct timespec){0, shoali_waiting_seconds(&waiting) < 1 ? NAP_NS : LONG_NAP_NS},
+            NULL);
+        if (shoali_now_ns() < poll_ns)
             continue;
         shoal_status status = look_around(store, args, shared);
         if (status < 0)
             return status;
-        look_ns = shoali_now_ns() + STORE_CHECK_NS;
+        poll_ns = shoali_now_ns() + STORE_CHECK_NS;
     }
     return SHOAL_OK;
 }
@@ -200,13 +209,15 @@ static shoal_status meet(const shoal_comm_args *args, struct shoali_segment *seg
     shoal_status status = SHOAL_OK;
     char where[320], sentence[SHOALI_SENTENCE_BYTES];
     snprintf(where, sizeof(where), "%.255s:%d", args->master_addr, (int)args->master_port);
-    const struct shoali_store_args store_args = {.kind = "tcp",
-                                                 .where = where,
-                                                 .server = args->rank == 0,
-                                                 .credentials = &credentials,
-                                                 .timeout_s = args->timeout_s,
-                                                 .look = check_server,
-                                                 .look_user = args};
+    const struct shoali_store_args store_args = {
+        .kind = "tcp",
+        .where = where,
+        .server = args->rank == 0,
+        .credentials = &credentials,
+        .by_agent = shoali_agent_store_is_at(args->master_addr, args->master_port),
+        .timeout_s = args->timeout_s,
+        .look = check_server,
+        .poll_user = args};
     SHOAL_TRY(status, shoali_credentials_find(&credentials), done);
     SHOAL_TRY(status, shoali_store_open(&store_args, &store), done);
     if (args->rank > 0)
@@ -232,7 +243,7 @@ done:
 
 static bool probe(void)
 {
-    return access("/dev/shm", W_OK) == 0;
+    return shoali_shm_works();
 }
 
 /* All have joined. Takes the segment over. */
@@ -260,6 +271,8 @@ static shoal_status open_group(struct shoali_segment *segment, int32_t rank, int
     *backend = group;
 done:
     shoali_shm_detach(NULL, segment);
+    if (status < 0 && world) /* it leaves in order, so the others would wait for it */
+        (void)shoali_world_abort(world, rank, status, shoal_error_message());
     if (world)
         shoali_world_release(world); /* the group holds its own reference */
     return status;
@@ -294,16 +307,16 @@ static shoal_status meet_near(const struct shoali_near_args *args, shoal_status 
     union {
         struct near_note note;
         unsigned char bytes[SHOALI_NEAR_NOTE_BYTES];
-    } said = {.note = {.status = (int32_t)own}}, *all;
+    } answer = {.note = {.status = (int32_t)own}}, *all;
     shoal_status status = own;
-    snprintf(said.note.name, sizeof said.note.name, "%s", name);
+    snprintf(answer.note.name, sizeof answer.note.name, "%s", name);
     if (own < 0)
-        snprintf(said.note.sentence, sizeof said.note.sentence, "%s", shoal_error_message());
+        snprintf(answer.note.sentence, sizeof answer.note.sentence, "%s", shoal_error_message());
     all = shoali_calloc((size_t)args->size, sizeof *all, "notes of a host's ranks");
     if (!all)
         return SHOAL_ENOMEM;
-    const shoal_status met = args->exchange(args->user, &said, all);
-    if (own == SHOAL_OK)
+    const shoal_status met = args->exchange(args->user, &answer, all);
+    if (own == SHOAL_OK || met == SHOAL_EPEER) /* whose sentence is the last error */
         status = met;
     for (int32_t r = 0; r < args->size && status == SHOAL_OK; r++) {
         all[r].note.sentence[sizeof all[r].note.sentence - 1] = '\0';

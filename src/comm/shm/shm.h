@@ -1,7 +1,9 @@
 /* shm - ranks are processes of one machine. Segments are files in this user's folder in /dev/shm
  * (comm/folder.h), named "shoal-" and the job's id, unlinked as soon as all ranks have mapped them;
- * when /dev/shm is too small but the machine has the memory, a memfd that the others open through
- * /proc. Pages are reserved when a segment is made, by its maker or by each rank for its own part,
+ * when /dev/shm is too small, read-only or missing but the machine has the memory, a memfd that the
+ * others open through /proc.
+ *
+ * Pages are reserved when a segment is made, by its maker or by each rank for its own part,
  * so that too little memory is an error there and not a SIGBUS later. Before a rank maps what
  * another has named, it looks at the opened file: owner, mode, size, pages. */
 #ifndef SHOALI_SHM_H
@@ -9,6 +11,8 @@
 
 #include "comm/algorithms/slots.h"
 
+/* Can processes of this machine share memory? */
+bool shoali_shm_works(void);
 SHOAL_CHECKED shoal_status shoali_shm_create(void *user, size_t bytes,
                                              struct shoali_segment *segment);
 SHOAL_CHECKED shoal_status shoali_shm_reserve(void *user, struct shoali_segment *segment);

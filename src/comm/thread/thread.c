@@ -1,6 +1,7 @@
 /* Ranks as threads of one process: the control memory is on the heap and a pointer is a place. */
 #include "comm/thread/thread.h"
 
+#include "base/waiting.h"
 #include "comm/algorithms/slots.h"
 
 #include <errno.h>
@@ -133,9 +134,9 @@ static shoal_status create_world(int32_t ranks, const struct shoali_slots_host *
     int32_t world_rank[SHOALI_MAX_RANKS];
     *out = NULL;
     if (ranks < 1 || ranks > SHOALI_MAX_RANKS)
-        return SHOAL_FAIL(SHOAL_EINVAL, "a world of threads has 1 to %d ranks, not %d",
+        return SHOAL_FAIL(SHOAL_EINVAL, "shoal_thread_world takes 1 to %d ranks, not %d",
                           SHOALI_MAX_RANKS, (int)ranks);
-    threads = shoali_calloc(1, sizeof(*threads), "a world of threads");
+    threads = shoali_calloc(1, sizeof(*threads), "a shoal_thread_world");
     if (!threads)
         return SHOAL_ENOMEM;
     threads->ranks = ranks;
@@ -195,15 +196,21 @@ static shoal_status join(struct shoali_slots_world *world, struct shoal_thread_w
 {
     if (!shoali_world_join(world->shared, world->rank, -1, number))
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "rank %d of this world of threads has joined before: give every thread "
+                          "rank %d of this shoal_thread_world has joined before: give every thread "
                           "a rank of its own, and every run a new shoal_thread_world",
                           (int)number);
     int64_t deadline_ns = shoali_deadline_ns(world->timeout_ns);
+    struct shoali_waiting waiting = {0};
     while (!all_have_joined(threads)) {
         if (shoali_deadline_passed(deadline_ns))
             return SHOAL_FAIL(SHOAL_ETIMEOUT,
                               "not all of the %d threads called shoal_comm_init within %.1f s",
                               (int)threads->ranks, (double)world->timeout_ns * 1e-9);
+        if (shoali_waiting_due(&waiting, NULL))
+            SHOALI_WARN("comm",
+                        "rank %d has waited for %.0f s: not all of the %d threads have called "
+                        "shoal_comm_init",
+                        (int)number, shoali_waiting_seconds(&waiting), (int)threads->ranks);
         nanosleep(&(struct timespec){0, 100000}, NULL);
     }
     shoali_world_ready(world);
@@ -230,10 +237,10 @@ static shoal_status open_group(struct shoal_thread_world *threads, int32_t rank,
     SHOAL_TRY(status, attach_segment(threads, &world_args.segment), done);
     SHOAL_TRY(status, shoali_world_create(&world_args, &world), done);
     SHOAL_TRY(status, join(world, threads, number), done);
-    SHOAL_TRY(status,
-              shoali_group_open(world, (unsigned char *)world->segment.base + shoali_world_bytes(),
-                                &(struct shoali_segment){0}, rank, &group),
-              done);
+    status = shoali_group_open(world, (unsigned char *)world->segment.base + shoali_world_bytes(),
+                               &(struct shoali_segment){0}, rank, &group);
+    if (status < 0) /* the others know this rank, and would wait for it */
+        (void)shoali_world_abort(world, rank, status, shoal_error_message());
     *backend = group;
 done:
     if (world)
@@ -258,8 +265,10 @@ static shoal_status create_near(const struct shoali_near_args *args, void **back
     struct shoal_thread_world *threads = args->threads, *nearer = NULL;
     unsigned char own[SHOALI_NEAR_NOTE_BYTES] = {0};
     unsigned char *notes = shoali_calloc((size_t)args->size, sizeof own, "notes of a host's ranks");
-    shoal_status status = notes ? SHOAL_OK : SHOAL_ENOMEM;
-    if (status == SHOAL_OK && args->rank == 0)
+    shoal_status status = SHOAL_OK;
+    if (!notes)
+        return SHOAL_ENOMEM;
+    if (args->rank == 0)
         status = create_world(args->size, threads->host, &nearer);
     if (nearer) {
         pthread_mutex_lock(&threads->lock);

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* UCX reads these when it is loaded, before anybody can tell it: it would take the program's signals for
- * traces of its own, and tell of ranks that are gone in words of its own. */
+/* UCX reads these when it is loaded, before anybody can tell it: it would take the program's
+ * signals for traces of its own, and tell of ranks that are gone in words of its own. */
 static void keep_quiet(void)
 {
     setenv("UCX_HANDLE_ERRORS", "none", 0);

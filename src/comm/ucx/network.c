@@ -134,7 +134,8 @@ static const char *find_way(const struct ifaddrs *all, const char *host)
     return found;
 }
 
-/* Where a host's own name leads to itself alone (127.0.1.1), its default route is as good a guess. */
+/* Where a host's own name leads to itself alone (127.0.1.1), its default route is as good a
+ * guess. */
 shoal_status shoali_ucx_find_network(const char *master_addr, struct shoali_ucx_network *network)
 {
     struct ifaddrs *all = NULL;

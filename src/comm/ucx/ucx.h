@@ -1,4 +1,5 @@
-/* ucx - what the rest of comm, and `shoal report`, know of the backend ucx; backend.h explains it. */
+/* ucx - what the rest of comm, and `shoal report`, know of the backend ucx; backend.h explains
+ * it. */
 #ifndef SHOALI_UCX_UCX_H
 #define SHOALI_UCX_UCX_H
 

@@ -1,4 +1,5 @@
 /* Joining: addresses through the store, then a first barrier. */
+#include "comm/bootstrap/agent_store.h"
 #include "comm/bootstrap/bootstrap.h"
 #include "comm/p2p/p2p.h"
 #include "comm/ucx/backend.h"
@@ -61,7 +62,7 @@ static shoal_status write_card(struct joining *own, struct card *card)
     snprintf(card->where.text, sizeof card->where.text, "pid %d on %s", (int)getpid(), host);
     const int code = own->ucx->address(own->comm, card->address, &bytes);
     card->bytes = (uint32_t)bytes;
-    return code ? fail_of_ucx(own, "say where it can be reached", code) : SHOAL_OK;
+    return code ? fail_of_ucx(own, "send its address", code) : SHOAL_OK;
 }
 
 static shoal_status check_card(const struct joining *own, int32_t rank, const struct card *card,
@@ -73,7 +74,7 @@ static shoal_status check_card(const struct joining *own, int32_t rank, const st
                           (int)rank, (int)args->rank);
     if (card->world_size != args->world_size)
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "rank %d was told of %d ranks, rank %d of %d: WORLD_SIZE must be the "
+                          "rank %d expects %d ranks, rank %d expects %d: WORLD_SIZE must be the "
                           "same on all ranks",
                           (int)args->rank, (int)args->world_size, (int)rank, (int)card->world_size);
     return SHOAL_OK;
@@ -135,12 +136,14 @@ static shoal_status open_store(struct joining *own)
     char where[320];
     shoal_status status = SHOAL_OK;
     snprintf(where, sizeof where, "%.255s:%d", own->args->master_addr, (int)own->args->master_port);
-    const struct shoali_store_args args = {.kind = "tree",
-                                           .where = where,
-                                           .rank = own->args->rank,
-                                           .size = own->args->world_size,
-                                           .credentials = &credentials,
-                                           .timeout_s = own->args->timeout_s};
+    const struct shoali_store_args args = {
+        .kind = "tree",
+        .where = where,
+        .rank = own->args->rank,
+        .size = own->args->world_size,
+        .credentials = &credentials,
+        .by_agent = shoali_agent_store_is_at(own->args->master_addr, own->args->master_port),
+        .timeout_s = own->args->timeout_s};
     SHOAL_TRY(status, shoali_credentials_find(&credentials), done);
     SHOAL_TRY(status, shoali_store_open(&args, &own->store), done);
 done:

@@ -18,6 +18,11 @@ static const char *short_here(const char *here)
     return from;
 }
 
+static const char *op_name(const struct shoali_record *record)
+{
+    return record->op >= 0 && record->op <= SHOAL_SUM_TREE ? reduce_names[record->op] : "none";
+}
+
 /* "rank 0 posted all_reduce of 12 F32 at a.c:10"; with the op and root when these are what differs.
  */
 static void describe(const struct shoali_seat *seat, bool details, char text[TEXT_BYTES])
@@ -35,25 +40,60 @@ static void describe(const struct shoali_seat *seat, bool details, char text[TEX
                        (long long)record->count, shoal_dtype_name((shoal_dtype)record->dtype));
     if (details && kind == SHOALI_BROADCAST)
         at += snprintf(text + at, (size_t)(TEXT_BYTES - at), " from root %d", (int)record->peer);
-    else if (details && record->op >= 0 && record->op <= SHOAL_SUM_TREE)
-        at += snprintf(text + at, (size_t)(TEXT_BYTES - at), " with %s", reduce_names[record->op]);
+    else if (details)
+        at += snprintf(text + at, (size_t)(TEXT_BYTES - at), " with %s", op_name(record));
     snprintf(text + at, (size_t)(TEXT_BYTES - at), " at %s%s", short_here(record->here),
              shoali_seat_doing(seat->shared, " in ", place));
 }
 
+/* What differs, with both values: "count (12 and 13), buffer (4 and 5)". */
+static void list_differences(const struct shoali_record *x, const struct shoali_record *y,
+                             char text[TEXT_BYTES])
+{
+    const struct {
+        const char *what;
+        long long x, y;
+    } numbers[] = {
+        {"sequence number", (long long)x->sequence, (long long)y->sequence},
+        {"group", (long long)x->group, (long long)y->group},
+        {"count", (long long)x->count, (long long)y->count},
+        {"root or peer", (long long)x->peer, (long long)y->peer},
+        {"buffer", (long long)x->tag, (long long)y->tag},
+    };
+    int at = 0;
+    text[0] = '\0';
+    if (x->kind != y->kind)
+        at += snprintf(text, TEXT_BYTES, "call (%s and %s)",
+                       shoali_collective_name((enum shoali_collective)x->kind),
+                       shoali_collective_name((enum shoali_collective)y->kind));
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (numbers[i].x != numbers[i].y)
+            at += snprintf(text + at, (size_t)(TEXT_BYTES - at), "%s%s (%lld and %lld)",
+                           at > 0 ? ", " : "", numbers[i].what, numbers[i].x, numbers[i].y);
+    if (x->dtype != y->dtype)
+        at += snprintf(text + at, (size_t)(TEXT_BYTES - at), "%stype (%s and %s)",
+                       at > 0 ? ", " : "", shoal_dtype_name((shoal_dtype)x->dtype),
+                       shoal_dtype_name((shoal_dtype)y->dtype));
+    if (x->op != y->op)
+        snprintf(text + at, (size_t)(TEXT_BYTES - at), "%soperation (%s and %s)",
+                 at > 0 ? ", " : "", op_name(x), op_name(y));
+}
+
 static shoal_status disagree(const struct shoali_seat *a, const struct shoali_seat *b)
 {
-    char first[TEXT_BYTES], second[TEXT_BYTES];
+    char first[TEXT_BYTES], second[TEXT_BYTES], differences[TEXT_BYTES];
     const struct shoali_record *x = a->record, *y = b->record;
-    bool has_details = x->kind == SHOALI_ALL_REDUCE || x->kind == SHOALI_REDUCE_SCATTER ||
-                       x->kind == SHOALI_BROADCAST;
-    bool details = has_details && x->kind == y->kind && (x->op != y->op || x->peer != y->peer);
+    const bool has_details = x->kind == SHOALI_ALL_REDUCE || x->kind == SHOALI_REDUCE_SCATTER ||
+                             x->kind == SHOALI_BROADCAST;
+    const bool details =
+        has_details && x->kind == y->kind && (x->op != y->op || x->peer != y->peer);
     describe(a, details, first);
     describe(b, details, second);
+    list_differences(x, y, differences);
     return SHOAL_FAIL(SHOAL_EMISMATCH,
-                      "%s, %s: all ranks of a group must make the same calls in the same order "
-                      "with the same counts and types",
-                      first, second);
+                      "%s, %s, in call %llu of the group; they differ in %s: all ranks of a group "
+                      "must make the same calls in the same order with the same counts and types",
+                      first, second, (unsigned long long)x->sequence, differences);
 }
 
 static bool same(const struct shoali_record *a, const struct shoali_record *b)
@@ -73,11 +113,11 @@ static shoal_status agree_message(const struct shoali_seat *seats)
         return SHOAL_OK;
     describe(&seats[0], false, first);
     describe(&seats[1], false, second);
-    return SHOAL_FAIL(SHOAL_EMISMATCH,
-                      "%s, %s: what is sent is not what is waited for, although it has the same "
-                      "size: one of the ranks has a message, a micro-batch or a validation more "
-                      "than the other",
-                      first, second);
+    return SHOAL_FAIL(
+        SHOAL_EMISMATCH,
+        "%s, %s: the message sent is not the one expected (buffers %d and %d), although the sizes "
+        "agree: one of the ranks has a message, a micro-batch or a validation more than the other",
+        first, second, (int)sent->tag, (int)wanted->tag);
 }
 
 static shoal_status agree_matrix(const struct shoali_seat *seats, int32_t count)

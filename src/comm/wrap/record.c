@@ -3,8 +3,9 @@
  *   reduce_scatter, all_gather, all_to_all   count * (N-1), count being one rank's block
  *   broadcast                  count (each rank passes it on)
  *   all_to_all_v               what goes to others;   send count, recv 0
- * and nothing for one rank, barrier, split and comm_alloc. The rank's board (base/board.h) hears where
- * it is, and the log of a profiled group (comms_log.h) how long each took. */
+ * and nothing for one rank, barrier, split and comm_alloc. The rank's status page
+ * (base/status_page.h) learns where it is, and the log of a profiled group (comms_log.h) how long
+ * each took. */
 #include "comm/comms_log.h"
 #include "comm/wrap/wrap.h"
 
@@ -20,7 +21,7 @@ struct record {
     struct shoali_comms_log *log; /* NULL: nobody wants to know */
     struct open {
         const void *request; /* NULL: not used */
-        int32_t ticket;      /* of the board */
+        int32_t ticket;      /* of the status page */
         struct shoali_comms_call call;
         int64_t begin_ns;
     } open[SHOALI_RECORD_OPEN];
@@ -59,35 +60,36 @@ static int64_t elements_sent(const struct shoali_post *post, int32_t ranks, int3
     }
 }
 
-/* ---- the board ------------------------------------------------------------------------------ */
+/* ---- the status page
+ * ------------------------------------------------------------------------------ */
 
-static int32_t say_post(struct record *record, struct shoali_board *board,
+static int32_t say_post(struct record *record, struct shoali_status_page *page,
                         const struct shoali_post *post)
 {
-    const bool message = post->kind == SHOALI_SEND || post->kind == SHOALI_RECV;
+    const bool message = shoali_post_is_message(post);
     if (!message)
         record->number++;
-    if (!board || record->size == 1)
+    if (!page || record->size == 1)
         return 0;
-    shoali_board_say_step(board, shoali_context_get()->step);
-    return shoali_board_post(
-        board, &(struct shoali_board_post){.key = message ? 0 : record->identity + record->number,
-                                           .name = shoali_collective_name(post->kind),
-                                           .dtype = shoal_dtype_name(post->dtype),
-                                           .here = post->here,
-                                           .count = post->count});
+    shoali_status_page_say_step(page, shoali_context_get()->step);
+    return shoali_status_page_post(page, &(struct shoali_status_page_post){
+                                             .key = message ? 0 : record->identity + record->number,
+                                             .name = shoali_collective_name(post->kind),
+                                             .dtype = shoal_dtype_name(post->dtype),
+                                             .here = post->here,
+                                             .count = post->count});
 }
 
 /* What is no error, or has been told, changes nothing. */
 static void say_over(const struct record *record, int32_t ticket, shoal_status status)
 {
-    struct shoali_board *board = shoali_board_get();
-    if (!board || record->size == 1)
+    struct shoali_status_page *page = shoali_status_page_get();
+    if (!page || record->size == 1)
         return;
     if (status < 0)
-        shoali_board_fail(board, status, shoal_error_message());
+        shoali_status_page_fail(page, status, shoal_error_message());
     else
-        shoali_board_leave(board, ticket);
+        shoali_status_page_leave(page, ticket);
 }
 
 /* ---- calls that are not over ---------------------------------------------------------------- */
@@ -142,7 +144,7 @@ static shoal_status post(void *object, const struct shoali_post *post, void **re
     add(&record->calls[post->kind], 1);
     add(&record->elements[post->kind], elements);
     add(&record->bytes[post->kind], elements * (int64_t)shoal_dtype_bytes(post->dtype));
-    const int32_t ticket = say_post(record, shoali_board_get(), post);
+    const int32_t ticket = say_post(record, shoali_status_page_get(), post);
     const shoal_status status = shoali_wrap_post(object, post, request);
     if (status != SHOAL_OK || !*request)
         say_over(record, ticket, status);
@@ -155,12 +157,12 @@ static shoal_status post(void *object, const struct shoali_post *post, void **re
 static shoal_status wait(void *object, void *request)
 {
     struct record *record = object;
-    struct shoali_board *board = shoali_board_get();
+    struct shoali_status_page *page = shoali_status_page_get();
     int64_t start_ns = shoali_now_ns();
     const struct open *open = find_open(record, request);
-    shoali_board_wait_begin(board, open ? open->ticket : 0);
+    shoali_status_page_wait_begin(page, open ? open->ticket : 0);
     shoal_status status = shoali_wrap_wait(object, request);
-    shoali_board_wait_end(board);
+    shoali_status_page_wait_end(page);
     add(&record->wait_ns, shoali_now_ns() - start_ns);
     end_open(record, request, status);
     return status;

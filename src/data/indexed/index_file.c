@@ -1,4 +1,5 @@
 /* P.idx and P.bin: opened, checked, read. */
+#include "base/beginning.h"
 #include "data/indexed/indexed.h"
 
 #include <errno.h>
@@ -74,6 +75,8 @@ static shoal_status open_one(struct shoali_indexed *file, const char *suffix, in
                             shoali_str_get(&path), strerror(errno));
     else if (!S_ISREG(info.st_mode))
         status = SHOAL_FAIL(SHOAL_EINVAL, "%s is no plain file", shoali_str_get(&path));
+    else
+        status = shoali_beginning_check_lfs(shoali_str_get(&path), *descriptor);
     if (status == SHOAL_OK) {
         const uint64_t words[] = {(uint64_t)info.st_size, (uint64_t)info.st_ino,
                                   (uint64_t)info.st_mtim.tv_sec, (uint64_t)info.st_mtim.tv_nsec};
@@ -100,7 +103,7 @@ static shoal_status check_type(struct shoali_indexed *file, int32_t type)
                           "to 8",
                           file->prefix, (int)type);
     if (type == TYPE_F32 || type == TYPE_F64)
-        return SHOAL_FAIL(SHOAL_EINVAL, "%s.idx holds %s numbers, which are no tokens",
+        return SHOAL_FAIL(SHOAL_EINVAL, "%s.idx holds %s numbers, which cannot be tokens",
                           file->prefix, shoali_index_type_name(type));
     file->type = type;
     file->width = shoali_index_type_bytes(type);
@@ -127,12 +130,13 @@ static shoal_status check_counts(struct shoali_indexed *file, uint64_t sequences
     if (room != needed)
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "%s.idx has %lld bytes, but %llu sequences and %llu document boundaries "
-                          "take %llu: it was cut off, or something was appended",
+                          "take %llu: it was truncated, or data was appended",
                           file->prefix, (long long)file->index_bytes, (unsigned long long)sequences,
                           (unsigned long long)boundaries,
                           (unsigned long long)(needed + SHOALI_INDEX_HEADER_BYTES));
     if (boundaries == 0)
-        return damaged(file, 26, "there are no document boundaries, not even that at 0");
+        return damaged(file, 26,
+                       "there are no document boundaries; at least the one at 0 is required");
     if (sequences > INT32_MAX)
         return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
                           "%s.idx has %llu sequences; at most 2^31 - 1 of one "
@@ -154,7 +158,7 @@ static shoal_status check_header(struct shoali_indexed *file)
         return cannot_read(file, "idx");
     if (memcmp(header, MAGIC, MAGIC_BYTES) != 0)
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "%s.idx is no index of Megatron's: it does not begin with MMIDIDX",
+                          "%s.idx is not an index of Megatron: it does not begin with MMIDIDX",
                           file->prefix);
     if (word_at(header + 9) != VERSION)
         return SHOAL_FAIL(SHOAL_EINVAL, "%s.idx is of version %llu; version 1 is known",
@@ -178,13 +182,12 @@ static shoal_status check_piece(struct shoali_indexed *file, int64_t first, int6
             return damaged(file, offsets_at(file) + 8 * (first + i),
                            "a sequence begins inside the one before, or inside a token");
         if (offsets[i] > file->token_bytes - bytes)
-            return SHOAL_FAIL(SHOAL_EINVAL,
-                              "%s.idx: sequence %lld is bytes %lld to %lld of %s.bin, which has "
-                              "%lld: one of the two files was cut off, or they do not belong "
-                              "together",
-                              file->prefix, (long long)(first + i), (long long)offsets[i],
-                              (long long)(offsets[i] + bytes), file->prefix,
-                              (long long)file->token_bytes);
+            return SHOAL_FAIL(
+                SHOAL_EINVAL,
+                "%s.idx: sequence %lld is bytes %lld to %lld of %s.bin, which has %lld: one of the "
+                "two files was truncated, or they do not belong together",
+                file->prefix, (long long)(first + i), (long long)offsets[i],
+                (long long)(offsets[i] + bytes), file->prefix, (long long)file->token_bytes);
         *end = offsets[i] + bytes;
         file->token_count += lengths[i];
         file->shortest = lengths[i] < file->shortest ? lengths[i] : file->shortest;
@@ -227,7 +230,7 @@ static shoal_status check_boundaries(struct shoali_indexed *file, int64_t *bound
             if (boundaries[i] < before || boundaries[i] > file->sequence_count ||
                 (at + i == 0 && boundaries[i] != 0))
                 return damaged(file, boundaries_at(file) + 8 * (at + i),
-                               "document boundaries begin at 0 and do not go back");
+                               "document boundaries must begin at 0 and never decrease");
             before = boundaries[i];
         }
         file->hash =
@@ -310,8 +313,7 @@ void shoali_indexed_close(struct shoali_indexed *file)
     shoali_free(file);
 }
 
-shoal_status shoal_indexed_inspect_sized(const char *prefix, shoal_indexed_info *info,
-                                         size_t info_size)
+shoal_status shoal_indexed_inspect(const char *prefix, shoal_indexed_info *info)
 {
     shoal_status status;
     struct shoali_indexed *file = NULL;
@@ -327,7 +329,8 @@ shoal_status shoal_indexed_inspect_sized(const char *prefix, shoal_indexed_info 
                                  .index_bytes = file->index_bytes,
                                  .token_bytes = file->token_bytes};
 done:
-    shoali_sized_copy(info, info_size, &found, sizeof found);
+    if (info)
+        *info = found;
     shoali_indexed_close(file);
     return status;
 }
@@ -450,11 +453,10 @@ shoal_status shoali_indexed_read(const struct shoali_indexed *file, int64_t sequ
         return cannot_read(file, "idx");
     if (offset < 0 || offset > length || count > length - offset || length < 0 || begin < 0 ||
         begin > file->token_bytes - length * (int64_t)file->width)
-        return SHOAL_FAIL(
-            SHOAL_EIO,
-            "%s.idx: sequence %lld is no longer what it was when it was opened: start "
-            "again when nobody writes to it",
-            file->prefix, (long long)sequence);
+        return SHOAL_FAIL(SHOAL_EIO,
+                          "%s.idx: sequence %lld changed after the file was opened: start again "
+                          "when no process writes to it",
+                          file->prefix, (long long)sequence);
     *got = count < 0 ? length - offset : count;
     if (*got > room)
         *got = room;

@@ -253,11 +253,12 @@ shoal_status shoal_index_writer_add(shoal_index_writer *writer, const int32_t *t
     const int64_t room = (int64_t)(sizeof packed / sizeof packed[0]);
     const int64_t limit = writer->width == 2 ? UINT16_MAX : INT32_MAX;
     if (count < 0 || count > INT32_MAX)
-        return SHOAL_FAIL(SHOAL_EINVAL, "a sequence of %lld tokens: at most 2^31 - 1 have room",
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "a sequence has %lld tokens: at most 2^31 - 1 are supported",
                           (long long)count);
     for (int64_t i = 0; i < count; i++)
         if (tokens[i] < 0 || tokens[i] > limit)
-            return SHOAL_FAIL(SHOAL_EINVAL, "%s: token %d does not fit into the %d bytes of each",
+            return SHOAL_FAIL(SHOAL_EINVAL, "%s: token %d does not fit into %d bytes per token",
                               writer->prefix, (int)tokens[i], (int)writer->width);
     for (int64_t at = 0; at < count; at += room) {
         const int64_t piece = count - at < room ? count - at : room;
@@ -333,11 +334,11 @@ done:
 static shoal_status check_whole(const shoal_index_writer *writer, const struct shoali_indexed *from)
 {
     if (from->type != writer->type)
-        return SHOAL_FAIL(
-            SHOAL_EINVAL,
-            "%s has tokens of type %s, those before it %s: only files of one type can "
-            "be merged; make them again with one tokenizer",
-            from->prefix, shoali_index_type_name(from->type), shoali_index_type_name(writer->type));
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "%s has tokens of type %s, the earlier files %s: only files of one type "
+                          "can be merged; make all of them with one tokenizer",
+                          from->prefix, shoali_index_type_name(from->type),
+                          shoali_index_type_name(writer->type));
     if (from->token_bytes != from->token_count * (int64_t)from->width)
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "%s.bin has %lld bytes, but its sequences take %lld: files with gaps "
@@ -497,13 +498,18 @@ static shoal_status publish(const shoal_index_writer *writer, int which, const c
     return status;
 }
 
-static void unlink_index(const shoal_index_writer *writer)
+static shoal_status unlink_index(const shoal_index_writer *writer)
 {
+    shoal_status status = SHOAL_OK;
     struct shoali_str path = {0};
     shoali_str_append(&path, "%s.idx", writer->prefix);
-    if (!path.failed)
-        (void)unlink(shoali_str_get(&path));
+    if (path.failed)
+        status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the name of a data file");
+    else if (unlink(shoali_str_get(&path)) != 0 && errno != ENOENT)
+        status = SHOAL_FAIL(SHOAL_EIO, "%s: cannot be replaced: %s", shoali_str_get(&path),
+                            strerror(errno));
     shoali_str_fini(&path);
+    return status;
 }
 
 shoal_status shoal_index_writer_finish(shoal_index_writer *writer)
@@ -520,7 +526,7 @@ shoal_status shoal_index_writer_finish(shoal_index_writer *writer)
     SHOAL_TRY(status, append_sync(&writer->file[TOKENS]), done);
     SHOAL_TRY(status, append_sync(index), done);
     /* the index last: without it there is no data, also where other data had these names */
-    unlink_index(writer);
+    SHOAL_TRY(status, unlink_index(writer), done);
     SHOAL_TRY(status, publish(writer, TOKENS, "bin"), done);
     SHOAL_TRY(status, publish(writer, INDEX, "idx"), done);
     writer->finished = true;

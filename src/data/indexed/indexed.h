@@ -36,12 +36,12 @@
  * w_k max(i, 1) - taken_k, the lowest of equals. Each part is asked for 0.5 % more than its share,
  * because the shares are reached only nearly at every i.
  *
- * SENTENCES  Where samples are masked (masked.h) sequences are sentences, parts ranges of documents,
- * and there is one map: runs of sentences of one document, each up to where it has the tokens of a
- * sample and at least two sentences are left, or to the document's end. One generator of the seed
- * says which samples are to be shorter: of 1 / short_seq_prob (rounded) one, of 2 to all tokens.
- * Epochs follow each other until there are enough samples; all of them are shuffled, by the 64-bit
- * generator of seed + 1.
+ * SENTENCES  Where samples are masked (masked.h) sequences are sentences, parts ranges of
+ * documents, and there is one map: runs of sentences of one document, each up to where it has the
+ * tokens of a sample and at least two sentences are left, or to the document's end. One generator
+ * of the seed says which samples are to be shorter: of 1 / short_seq_prob (rounded) one, of 2 to
+ * all tokens. Epochs follow each other until there are enough samples; all of them are shuffled, by
+ * the 64-bit generator of seed + 1.
  *
  * CACHE  Maps are NumPy files (HASH-GPTDataset-train-sample_index.npy and so on) in the places of
  * cache_place.h, made by one process while the others wait, and read in pieces: they take no
@@ -52,13 +52,15 @@
  *   npy.c          one-dimensional and two-column integer arrays as NumPy files
  *   index_file.c   opening, checking, reading; inspection
  *   index_write.c  writing, merging
- *   gpt_index.c    the three maps
+ *   sample_order.c the three maps
  *   masked_index.c the map of masked samples
  *   blend.c        the choice of parts
  *   map_cache.c    maps in files, made once
  *   samples.h      the samples of a split, for the loader: opened (samples_open.c), read (samples.c),
  *                  both of masked ones (samples_masked.c)
+ *   segments.c     orders of a run that is continued, one behind the other
  *   paths.c        from the user's paths, weights and split to parts
+ *   vocabulary.c   the vocabulary: what the files say, and what is given
  */
 #ifndef SHOALI_INDEXED_H
 #define SHOALI_INDEXED_H
@@ -199,7 +201,7 @@ void shoali_index_writer_leave(shoal_index_writer *writer, bool leaves);
 /* Packs ids into tokens of a type. */
 void shoali_index_pack(int32_t type, const int32_t *ids, int64_t count, void *to);
 
-/* ---- gpt_index.c ---- */
+/* ---- sample_order.c ---- */
 
 /* What the order of one part depends on. */
 struct shoali_gpt_args {
@@ -328,27 +330,29 @@ struct shoali_indexed_data {
     int32_t eod;       /* the token that ends documents; -1 unknown */
     bool by_documents; /* parts are ranges of documents */
     uint64_t hash;     /* of everything that says what the tokens are */
+    char *report;      /* owned: a line about files that say no tokenizer; NULL: none */
 };
 /* Whether the paths name Megatron's files: 1, 0. SHOAL_EINVAL: some do and some do not. */
 SHOAL_CHECKED shoal_status shoali_indexed_recognize(const shoal_dataset_args *args, bool *indexed);
 SHOAL_CHECKED shoal_status shoali_indexed_data_open(const shoal_dataset_args *args,
                                                     struct shoali_indexed_data **data);
+/* Prefixes, of which the first counts; NULL: none. */
+struct shoali_indexed_records {
+    const char *first;   /* with a .tokens.json */
+    const char *without; /* without one */
+};
+/* Sets tokenizer, vocabulary size and end of documents of data whose files are known. */
+SHOAL_CHECKED shoal_status shoali_indexed_find_vocabulary(struct shoali_indexed_data *data,
+                                                          const shoal_dataset_args *args);
 void shoali_indexed_data_close(struct shoali_indexed_data *data); /* NULL is fine */
 /* Host memory that it holds. */
 int64_t shoali_indexed_data_bytes(const struct shoali_indexed_data *data);
-/* Megatron's rule: numbers of a text, padded to three, as cumulated fractions; "969,30,1" for NULL.
- * SHOAL_EINVAL: none is positive. */
-SHOAL_CHECKED shoal_status shoali_split_fractions(const char *text,
-                                                  double cut[SHOAL_SPLIT_COUNT + 1]);
 /* A list of --data-path: weights before prefixes, or prefixes alone. */
 struct shoali_blend_list {
     const char **prefix; /* owned; the texts are borrowed */
     double *weight;      /* owned; NULL: none */
     int32_t count;
 };
-SHOAL_CHECKED shoal_status shoali_blend_list_parse(const char *const *words, int32_t count,
-                                                   struct shoali_blend_list *list);
-void shoali_blend_list_fini(struct shoali_blend_list *list);
 
 /* ---- samples.c ---- */
 
@@ -363,5 +367,30 @@ int64_t shoali_samples_count(const struct shoali_samples *samples);
 /* Sample of place i in the order, into a loader's arrays. May be called by several threads. */
 SHOAL_CHECKED shoal_status shoali_samples_read(const struct shoali_samples *samples, int64_t i,
                                                int32_t *const *arrays);
+bool shoali_samples_blended(const struct shoali_samples *samples); /* of several parts */
+/* Whether the samples of the first are those that the second begins with: of the same split, data
+ * and seed. */
+bool shoali_samples_begin_alike(const struct shoali_samples *first,
+                                const struct shoali_samples *second);
+
+/* ---- segments.c ---- */
+
+struct shoali_segments;
+struct shoali_order_args {
+    const struct shoali_indexed_data *data;
+    const struct shoal_loader_args *loader;
+    const struct shoali_masked *masked;
+};
+/* The orders of a run, one behind the other: those of loader->order_samples, and more where these
+ * are not enough for loader->sample_count. */
+SHOAL_CHECKED shoal_status shoali_segments_open(const struct shoali_order_args *args,
+                                                struct shoali_segments **segments);
+void shoali_segments_close(struct shoali_segments *segments); /* NULL is fine */
+int64_t shoali_segments_count(const struct shoali_segments *segments);
+/* What each was made for; borrowed. */
+int32_t shoali_segments_asked(const struct shoali_segments *segments, const int64_t **asked);
+/* As shoali_samples_read. */
+SHOAL_CHECKED shoal_status shoali_segments_read(const struct shoali_segments *segments, int64_t i,
+                                                int32_t *const *arrays);
 
 #endif

@@ -151,7 +151,7 @@ shoal_status shoali_npy_open(const char *path, struct shoali_npy *file)
     if (file->descriptor < 0)
         return SHOAL_END;
     if (!shoali_place_trusts(file->descriptor, &bytes) || !parse_header(file, bytes)) {
-        SHOALI_DEBUG("data", "%s: not used: no index file of this user", path);
+        SHOALI_DEBUG("data", "%s: not used: it is not an index file of this user", path);
         shoali_npy_close(file);
         return SHOAL_END;
     }

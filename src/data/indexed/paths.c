@@ -2,7 +2,9 @@
 #include "data/indexed/indexed.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,7 +22,7 @@ static bool is_weight(const char *word, double *weight)
     return shoali_parse_f64(word, weight);
 }
 
-void shoali_blend_list_fini(struct shoali_blend_list *list)
+static void blend_list_fini(struct shoali_blend_list *list)
 {
     shoali_free(list->prefix);
     shoali_free(list->weight);
@@ -49,7 +51,7 @@ static shoal_status find_weights(const char *const *words, int32_t count, bool *
     return SHOAL_OK;
 }
 
-shoal_status shoali_blend_list_parse(const char *const *words, int32_t count,
+static shoal_status blend_list_parse(const char *const *words, int32_t count,
                                      struct shoali_blend_list *list)
 {
     shoal_status status;
@@ -72,7 +74,7 @@ shoal_status shoali_blend_list_parse(const char *const *words, int32_t count,
     }
 done:
     if (status < 0)
-        shoali_blend_list_fini(list);
+        blend_list_fini(list);
     return status;
 }
 
@@ -81,11 +83,9 @@ done:
 static bool exists(const char *path, const char *suffix)
 {
     struct stat info;
-    struct shoali_str name = {0};
-    shoali_str_append(&name, "%s%s", path, suffix);
-    const bool found = !name.failed && stat(shoali_str_get(&name), &info) == 0;
-    shoali_str_fini(&name);
-    return found;
+    char name[PATH_MAX]; /* no file has a longer one */
+    return snprintf(name, sizeof name, "%s%s", path, suffix) < (int)sizeof name &&
+           stat(name, &info) == 0;
 }
 
 /* P, P.idx or P.bin of a pair that is there. */
@@ -96,12 +96,9 @@ static bool is_pair(const char *word)
         return true;
     if (length < 5 || (strcmp(word + length - 4, ".bin") && strcmp(word + length - 4, ".idx")))
         return false;
-    struct shoali_str prefix = {0};
-    shoali_str_append(&prefix, "%.*s", (int)(length - 4), word);
-    const bool found = !prefix.failed && exists(shoali_str_get(&prefix), ".idx") &&
-                       exists(shoali_str_get(&prefix), ".bin");
-    shoali_str_fini(&prefix);
-    return found;
+    char prefix[PATH_MAX];
+    return snprintf(prefix, sizeof prefix, "%.*s", (int)(length - 4), word) < (int)sizeof prefix &&
+           exists(prefix, ".idx") && exists(prefix, ".bin");
 }
 
 /* Files and folders that all are there, and no pair: text, whatever their names look like. */
@@ -118,7 +115,7 @@ static shoal_status recognize_list(const char *const *words, int32_t count, int3
 {
     shoal_status status;
     struct shoali_blend_list list;
-    SHOAL_TRY(status, shoali_blend_list_parse(words, count, &list), done);
+    SHOAL_TRY(status, blend_list_parse(words, count, &list), done);
     for (int32_t i = 0; i < list.count; i++) {
         if (is_pair(list.prefix[i]))
             ++*pairs;
@@ -132,7 +129,7 @@ static shoal_status recognize_list(const char *const *words, int32_t count, int3
                             *other);
     else if (list.weight && *other)
         status = SHOAL_FAIL(SHOAL_ENOENT, "%s.idx: no such file", *other);
-    shoali_blend_list_fini(&list);
+    blend_list_fini(&list);
 done:
     return status;
 }
@@ -161,7 +158,9 @@ done:
 
 /* ---- split ---- */
 
-shoal_status shoali_split_fractions(const char *text, double cut[SHOAL_SPLIT_COUNT + 1])
+/* Megatron's rule: numbers of a text, padded to three, as cumulated fractions; "969,30,1" for NULL.
+ * SHOAL_EINVAL: none is positive. */
+static shoal_status split_fractions(const char *text, double cut[SHOAL_SPLIT_COUNT + 1])
 {
     double weight[SHOAL_SPLIT_COUNT] = {0}, sum = 0;
     int parts = 0;
@@ -278,12 +277,12 @@ static shoal_status add_one_blend(struct shoali_indexed_data *data, const shoal_
     shoal_status status;
     struct shoali_blend_list list = {0};
     double cut[SHOAL_SPLIT_COUNT + 1];
-    SHOAL_TRY(status, shoali_split_fractions(args->split, cut), done);
-    SHOAL_TRY(status, shoali_blend_list_parse(args->paths, args->path_count, &list), done);
+    SHOAL_TRY(status, split_fractions(args->split, cut), done);
+    SHOAL_TRY(status, blend_list_parse(args->paths, args->path_count, &list), done);
     for (int p = 0; p < SHOAL_SPLIT_COUNT; p++)
         SHOAL_TRY(status, add_parts(data, &list, p, cut[p], cut[p + 1]), done);
 done:
-    shoali_blend_list_fini(&list);
+    blend_list_fini(&list);
     return status;
 }
 
@@ -293,146 +292,17 @@ static shoal_status add_split_blends(struct shoali_indexed_data *data,
     shoal_status status = SHOAL_OK;
     struct shoali_blend_list list = {0};
     for (int p = 0; p < SHOAL_SPLIT_COUNT; p++) {
-        SHOAL_TRY(status,
-                  shoali_blend_list_parse(args->split_paths[p], args->split_path_count[p], &list),
+        SHOAL_TRY(status, blend_list_parse(args->split_paths[p], args->split_path_count[p], &list),
                   done);
         status = add_parts(data, &list, p, 0, 1);
         if (status < 0) {
             shoali_error_prefix(status, "%s", path_flags[p]);
             goto done;
         }
-        shoali_blend_list_fini(&list);
+        blend_list_fini(&list);
     }
 done:
-    shoali_blend_list_fini(&list);
-    return status;
-}
-
-/* ---- vocabulary ---- */
-
-/* P.tokens.json, which shoal preprocess writes: SHOAL_END when there is none. */
-static shoal_status read_description(const char *path, struct shoali_indexed_data *data)
-{
-    shoal_status status;
-    char *text = NULL, *tokenizer = NULL;
-    size_t bytes;
-    json_t *root = NULL;
-    status = shoali_read_file(path, &text, &bytes);
-    if (status == SHOAL_ENOENT)
-        return SHOAL_END;
-    if (status < 0)
-        goto done;
-    SHOAL_TRY(status, shoali_json_read(text, bytes, &root, NULL), done);
-    const json_t *vocab = json_object_get(root, "vocab_size"), *eod = json_object_get(root, "eod");
-    const json_t *inner = json_object_get(root, "tokenizer");
-    const int64_t size = json_integer_value(vocab);
-    if (!json_is_integer(vocab) || size < 1 || size > INT32_MAX || !json_is_object(inner) ||
-        (eod && (!json_is_integer(eod) || json_integer_value(eod) < -1 ||
-                 json_integer_value(eod) >= size))) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "it needs vocab_size, tokenizer and, if any, eod");
-        goto done;
-    }
-    data->vocab_size = (int32_t)size;
-    data->eod = eod ? (int32_t)json_integer_value(eod) : -1;
-    SHOAL_TRY(status, shoali_json_write(inner, JSON_COMPACT, "a tokenizer", &tokenizer), done);
-    SHOAL_TRY(status, shoal_tokenizer_from_json(tokenizer, strlen(tokenizer), &data->tokenizer),
-              done);
-done:
-    if (status < 0)
-        status = shoali_error_prefix(status == SHOAL_ECORRUPT ? SHOAL_EINVAL : status, "%s", path);
-    free(text);
-    free(tokenizer);
-    json_decref(root);
-    return status;
-}
-
-static shoal_status describe_file(const struct shoali_indexed *file,
-                                  struct shoali_indexed_data *data)
-{
-    struct shoali_str path = {0};
-    shoali_str_append(&path, "%s.tokens.json", file->prefix);
-    const shoal_status status = path.failed ? SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a name")
-                                            : read_description(shoali_str_get(&path), data);
-    shoali_str_fini(&path);
-    return status;
-}
-
-/* The descriptions of all files that have one must agree. */
-static shoal_status describe_files(struct shoali_indexed_data *data)
-{
-    shoal_status status = SHOAL_OK;
-    const char *first = NULL;
-    for (int32_t i = 0; i < data->file_count; i++) {
-        struct shoali_indexed_data one = {.eod = -1};
-        SHOAL_TRY(status, describe_file(data->file[i], &one), done);
-        if (status == SHOAL_END)
-            continue;
-        if (!first) {
-            first = data->file[i]->prefix;
-            data->vocab_size = one.vocab_size;
-            data->eod = one.eod;
-            data->tokenizer = one.tokenizer;
-            continue;
-        }
-        const bool equal =
-            one.vocab_size == data->vocab_size && one.eod == data->eod &&
-            strcmp(shoal_tokenizer_json(one.tokenizer), shoal_tokenizer_json(data->tokenizer)) == 0;
-        shoal_tokenizer_destroy(one.tokenizer);
-        if (!equal)
-            return SHOAL_FAIL(SHOAL_EINVAL,
-                              "%s and %s were made with different tokenizers (their .tokens.json "
-                              "say so): a blend needs one",
-                              first, data->file[i]->prefix);
-    }
-    status = SHOAL_OK;
-done:
-    return status;
-}
-
-/* A given tokenizer, else what the files say, else a given name; a given size counts above all. */
-static shoal_status find_vocabulary(struct shoali_indexed_data *data,
-                                    const shoal_dataset_args *args)
-{
-    shoal_status status;
-    data->eod = -1;
-    SHOAL_TRY(status, describe_files(data), done);
-    if (args->use_tokenizer) {
-        shoal_tokenizer_destroy(data->tokenizer);
-        data->tokenizer = NULL;
-        SHOAL_TRY(status, shoali_tokenizer_copy(args->use_tokenizer, &data->tokenizer), done);
-    } else if (!data->tokenizer && args->tokenizer) {
-        if (strcmp(args->tokenizer, "char") == 0)
-            return SHOAL_FAIL(SHOAL_EINVAL,
-                              "the tokenizer `char` learns from text, and %s is none: give "
-                              "--vocab-size N",
-                              data->file[0]->prefix);
-        SHOAL_TRY(status, shoal_tokenizer_create(args->tokenizer, "", 0, &data->tokenizer), done);
-    }
-    if (args->vocab_size > 0)
-        data->vocab_size = args->vocab_size;
-    else if (data->vocab_size == 0 && data->tokenizer)
-        data->vocab_size = shoal_tokenizer_vocab_size(data->tokenizer);
-    if (data->tokenizer && data->vocab_size < shoal_tokenizer_vocab_size(data->tokenizer))
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "--vocab-size %d is less than the %d of the tokenizer `%s` that %s was "
-                          "made with",
-                          data->vocab_size, shoal_tokenizer_vocab_size(data->tokenizer),
-                          shoal_tokenizer_name(data->tokenizer), data->file[0]->prefix);
-    if (data->vocab_size == 0)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "%s does not say how large its vocabulary is, and there is no "
-                          "%s.tokens.json: give --vocab-size N, or --tokenizer-type",
-                          data->file[0]->prefix, data->file[0]->prefix);
-    if (args->eod_given)
-        data->eod = args->eod_token;
-    else if (data->eod < 0 && data->tokenizer)
-        data->eod = shoal_tokenizer_eod(data->tokenizer);
-    if (data->eod >= data->vocab_size)
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "the end-of-document token %d is outside the vocabulary "
-                            "of %d",
-                            data->eod, data->vocab_size);
-done:
+    blend_list_fini(&list);
     return status;
 }
 
@@ -469,9 +339,10 @@ shoal_status shoali_indexed_data_open(const shoal_dataset_args *args,
     for (int p = 0; p < SHOAL_SPLIT_COUNT; p++)
         per_split |= args->split_path_count[p] > 0;
     if (per_split && (args->path_count > 0 || args->split)) {
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "%s and data paths of each split exclude each other: give one of both",
-                            args->path_count > 0 ? "--data-path" : "--split");
+        status = SHOAL_FAIL(
+            SHOAL_EINVAL,
+            "%s and data paths of each split exclude each other: give only one of the two",
+            args->path_count > 0 ? "--data-path" : "--split");
         goto done;
     }
     SHOAL_TRY(status, copy_text(args->cache_path, &made->cache_path), done);
@@ -485,7 +356,7 @@ shoal_status shoali_indexed_data_open(const shoal_dataset_args *args,
         SHOAL_TRY(status, add_split_blends(made, args), done);
     else
         SHOAL_TRY(status, add_one_blend(made, args), done);
-    SHOAL_TRY(status, find_vocabulary(made, args), done);
+    SHOAL_TRY(status, shoali_indexed_find_vocabulary(made, args), done);
     hash_all(made);
     *data = made;
     made = NULL;
@@ -505,15 +376,20 @@ void shoali_indexed_data_close(struct shoali_indexed_data *data)
     free(data->file);
     free(data->split_text);
     free(data->cache_path);
-    shoal_tokenizer_destroy(data->tokenizer);
+    free(data->report);
+    if (data->tokenizer)
+        shoali_data_tokenizers[0]->destroy(data->tokenizer);
     shoali_free(data);
 }
 
 int64_t shoali_indexed_data_bytes(const struct shoali_indexed_data *data)
 {
+    struct shoali_tokenizer_facts facts = {0};
     int64_t bytes = (int64_t)sizeof *data;
     for (int p = 0; p < SHOAL_SPLIT_COUNT; p++)
         bytes += data->split[p].count * (int64_t)sizeof(struct shoali_part);
     bytes += data->file_count * (int64_t)(sizeof(struct shoali_indexed) + sizeof(void *));
-    return bytes + (data->tokenizer ? shoali_tokenizer_host_bytes(data->tokenizer) : 0);
+    if (data->tokenizer)
+        shoali_data_tokenizers[0]->get_facts(data->tokenizer, &facts);
+    return bytes + facts.host_bytes;
 }

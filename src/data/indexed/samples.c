@@ -24,6 +24,22 @@ int64_t shoali_samples_count(const struct shoali_samples *samples)
     return samples->count;
 }
 
+bool shoali_samples_blended(const struct shoali_samples *samples)
+{
+    return samples->blend.count > 0;
+}
+
+bool shoali_samples_begin_alike(const struct shoali_samples *first,
+                                const struct shoali_samples *second)
+{
+    bool alike = first->part_count == second->part_count && first->count <= second->count;
+    for (int32_t k = 0; k < first->part_count && alike; k++) {
+        const struct shoali_gpt_shape *a = &first->part[k].shape, *b = &second->part[k].shape;
+        alike = a->epochs == b->epochs && a->samples == b->samples && a->separate == b->separate;
+    }
+    return alike;
+}
+
 /* ---- reading ---- */
 
 /* Where tokens go: token p is input p and the target of p - 1. */
@@ -100,15 +116,15 @@ static int64_t cyclic_number(const struct shoali_samples *samples, int64_t i)
 {
     /* the lock and what it guards change, what the caller sees does not */
     struct shoali_cycle *cycle = (struct shoali_cycle *)(uintptr_t)&samples->cycle;
-    const int64_t epoch = i / cycle->active;
+    const int64_t epoch = i / samples->count;
     pthread_mutex_lock(&cycle->mutex);
     if (cycle->epoch != epoch) {
         struct shoali_mt19937 generator;
         shoali_mt19937_init(&generator, (uint32_t)epoch);
-        shoali_mt19937_permute(&generator, cycle->order, cycle->bucket);
+        shoali_mt19937_permute(&generator, cycle->order, samples->count);
         cycle->epoch = epoch;
     }
-    const int64_t number = cycle->order[i % cycle->active];
+    const int64_t number = cycle->order[i % samples->count];
     pthread_mutex_unlock(&cycle->mutex);
     return number;
 }
@@ -160,8 +176,8 @@ shoal_status shoali_samples_read(const struct shoali_samples *samples, int64_t i
     const int64_t number = samples->cycle.order && i >= 0 ? cyclic_number(samples, i) : i;
     if (number < 0 || number >= samples->count)
         return SHOAL_FAIL(SHOAL_EINVAL,
-                          "sample %lld of the %s part is asked for, which was made for %lld: start "
-                          "with as many --train-iters as are to be run",
+                          "sample %lld of the %s part was requested, but the part was made for "
+                          "%lld: give --train-iters of the whole run at the start",
                           (long long)i, samples->split, (long long)samples->count);
     return read_number(samples, number, arrays);
 }

@@ -19,12 +19,11 @@ struct shoali_gpt_part {
     struct shoali_maps maps;
 };
 
-/* A permutation of the samples per epoch, for the order "cyclic". Kept for the epoch that was
+/* A permutation of the samples per epoch, for the order "cyclic". An epoch has all of them,
+ * whatever the batch is: it is Megatron's of one sample per step. Kept for the epoch that was
  * asked for last. */
 struct shoali_cycle {
     pthread_mutex_t mutex;
-    int64_t active; /* samples of an epoch: whole global batches */
-    int64_t bucket; /* numbers that are permuted */
     int64_t epoch;  /* of `order`; -1 none */
     int32_t *order; /* owned; NULL: the order is "single" */
 };

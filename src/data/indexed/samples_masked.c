@@ -85,7 +85,8 @@ shoal_status shoali_masked_open(const struct shoali_samples *samples, struct sho
     struct shoali_str description = {0};
     struct making making = {samples, part};
     if (part->args.first + part->args.sequence_count > UINT32_MAX)
-        return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "more than 2^32 sentences in one file; cut it");
+        return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
+                          "more than 2^32 sentences in one file; split the file");
     shoali_masked_describe(samples, part, &description);
     const struct shoali_open_maps open = {.kind = CLASS,
                                           .first = part->file->prefix,

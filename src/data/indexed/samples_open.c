@@ -1,4 +1,5 @@
-/* Opens the samples of a split: makes the maps of its parts and of their blend where there are none. */
+/* Opens the samples of a split: makes the maps of its parts and of their blend where there are
+ * none. */
 #include "data/indexed/samples.h"
 
 #include <stdlib.h>
@@ -171,10 +172,10 @@ shoal_status shoali_samples_open_maps(const struct shoali_samples *samples,
 
 shoal_status shoali_wrong_map(const struct shoali_npy *file)
 {
-    return SHOAL_FAIL(SHOAL_EIO,
-                      "%s is not what its name says: delete the file, then the next start makes it "
-                      "again",
-                      file->path);
+    return SHOAL_FAIL(
+        SHOAL_EIO,
+        "%s has other contents than its name says: delete it, then the next start makes it again",
+        file->path);
 }
 
 static shoal_status open_gpt(const struct shoali_samples *samples, struct shoali_gpt_part *part)
@@ -403,22 +404,16 @@ done:
 static shoal_status open_cycle(struct shoali_samples *samples, const struct shoal_loader_args *args)
 {
     struct shoali_cycle *cycle = &samples->cycle;
-    const int64_t batch = args->micro_batch * args->micro_batches;
     cycle->epoch = -1;
     if (args->order != SHOAL_ORDER_CYCLIC)
         return SHOAL_OK;
-    cycle->active = samples->count - samples->count % batch;
-    cycle->bucket = samples->count / args->micro_batch * args->micro_batch;
-    if (cycle->active == 0)
-        return SHOAL_FAIL(SHOAL_EINVAL,
-                          "the %s part has %lld samples, fewer than the %lld of a global batch",
-                          split_words[args->split], (long long)samples->count, (long long)batch);
-    if (cycle->bucket > SHOALI_PERMUTE_MAX)
-        return SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                          "--dataloader-type cyclic with %lld samples: at most %lld; use single",
-                          (long long)cycle->bucket, (long long)SHOALI_PERMUTE_MAX);
+    if (samples->count > SHOALI_PERMUTE_MAX)
+        return SHOAL_FAIL(
+            SHOAL_EUNSUPPORTED,
+            "--dataloader-type cyclic with %lld samples: at most %lld are supported; use single",
+            (long long)samples->count, (long long)SHOALI_PERMUTE_MAX);
     cycle->order =
-        shoali_malloc((size_t)cycle->bucket * sizeof *cycle->order, "the order of an epoch");
+        shoali_malloc((size_t)samples->count * sizeof *cycle->order, "the order of an epoch");
     return cycle->order ? SHOAL_OK : SHOAL_ENOMEM;
 }
 

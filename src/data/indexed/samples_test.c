@@ -101,8 +101,8 @@ static void test_blend_vectors(void **state)
 
 /* ---- what holds for every order ---- */
 
-/* In an epoch each token is in one sample, but for the one that two share, and those at the end that
- * fill no sample. Targets follow the tokens within a sequence. */
+/* In an epoch each token is in one sample, but for the one that two share, and those at the end
+ * that fill no sample. Targets follow the tokens within a sequence. */
 static void test_epoch(void **state)
 {
     enum { COUNT = 300, T = 13 };
@@ -156,7 +156,7 @@ static void test_layouts(void **state)
         for (int s = 0; s < 8; s++)
             for (int64_t ranks = 1; ranks <= BATCH / sizes[s]; ranks++) {
                 const int64_t micros = BATCH / sizes[s], per_rank = micros / ranks;
-                if (micros % ranks || (order && s)) /* epochs of "cyclic" depend on its size */
+                if (micros % ranks)
                     continue;
                 const shoal_loader_args args = {.dataset = dataset,
                                                 .seq_length = T,
@@ -225,6 +225,93 @@ static void test_cyclic(void **state)
             assert_int_equal(seen[first[e * samples + i]]++, e);
     assert_memory_not_equal(first, first + samples, (size_t)samples * sizeof *first);
     shoal_dataset_destroy(dataset);
+}
+
+/* A run that is made longer keeps the order that it began with, and goes on with whole passes. */
+static void test_longer(void **state)
+{
+    enum { T = 11 };
+    static int32_t before[2000], after[4000];
+    static int seen[20000];
+    const int64_t *made;
+    (void)state;
+    write_many("numbered", 200);
+    shoal_dataset *dataset = open_pair("numbered", "1");
+    const int64_t epoch = (shoal_dataset_token_count(dataset, SHOAL_SPLIT_TRAIN) - 1) / T;
+    assert_in_range(epoch, 100, 600);
+    shoal_loader_args args = {.dataset = dataset,
+                              .seq_length = T,
+                              .micro_batch = 1,
+                              .micro_batches = 1,
+                              .seed = SEED,
+                              .sample_count = epoch / 2};
+    first_tokens(&args, epoch, before);
+    const int64_t begun[] = {epoch / 2, 0};
+    args.order_samples = begun;
+    args.order_count = 1;
+    const int64_t wanted[] = {epoch / 4, epoch - 1, epoch + 1, 2 * epoch};
+    for (int w = 0; w < 4; w++) {
+        args.sample_count = wanted[w];
+        shoal_loader *loader = open_loader(&args);
+        const int32_t parts = shoal_loader_order(loader, &made);
+        assert_int_equal(parts, w < 2 ? 1 : 2);
+        assert_int_equal(made[0], epoch / 2);
+        assert_true(parts == 1 || made[1] == wanted[w] - epoch);
+        shoal_loader_destroy(loader);
+        first_tokens(&args, w < 2 ? epoch : 2 * epoch, after);
+        assert_memory_equal(after, before, (size_t)epoch * sizeof *before);
+    }
+    memset(seen, 0, sizeof seen);
+    for (int64_t i = epoch; i < 2 * epoch; i++)
+        assert_int_equal(seen[after[i]]++, 0);
+    assert_memory_not_equal(after, after + epoch, (size_t)epoch * sizeof *after);
+    args.order_samples = (const int64_t[]){-1};
+    shoal_loader *loader = NULL;
+    assert_int_equal(shoal_loader_create(&args, &loader), SHOAL_EINVAL);
+    shoal_dataset_destroy(dataset);
+}
+
+/* ... also of a blend, whose parts have samples left. */
+static void test_longer_blend(void **state)
+{
+    enum { T = 5, N = 40, MORE = 400 };
+    static int32_t before[N], after[MORE], whole[MORE];
+    const int64_t *made;
+    (void)state;
+    write_many("left", 300);
+    write_many("right", 200);
+    for (int weighted = 0; weighted < 2; weighted++) {
+        const char *words[] = {"3", "left", "1", "right"};
+        char text[2][128];
+        snprintf(text[0], sizeof text[0], "%s/left", folder);
+        snprintf(text[1], sizeof text[1], "%s/right", folder);
+        words[1] = text[0];
+        words[3] = text[1];
+        shoal_dataset *dataset = NULL;
+        ok(create_split(weighted ? words : (const char *[]){text[0], text[1]}, weighted ? 4 : 2,
+                        "1", &dataset));
+        shoal_loader_args args = {.dataset = dataset,
+                                  .seq_length = T,
+                                  .micro_batch = 1,
+                                  .micro_batches = 1,
+                                  .seed = SEED,
+                                  .sample_count = N};
+        first_tokens(&args, N, before);
+        args.sample_count = MORE;
+        first_tokens(&args, MORE, whole);
+        args.order_samples = (const int64_t[]){N};
+        args.order_count = 1;
+        first_tokens(&args, MORE, after);
+        assert_memory_equal(after, before, sizeof before);
+        assert_memory_equal(after, whole, sizeof whole);
+        args.sample_count = 4000; /* more than there are: other passes, in a part of their own */
+        shoal_loader *loader = open_loader(&args);
+        assert_int_equal(shoal_loader_order(loader, &made), weighted ? 2 : 3);
+        int32_t tokens[T], targets[T];
+        ok(shoal_loader_get(loader, 3999, 0, tokens, targets));
+        shoal_loader_destroy(loader);
+        shoal_dataset_destroy(dataset);
+    }
 }
 
 /* A blend takes its parts' samples in the parts' own orders, as many as their weights say; a blend
@@ -398,6 +485,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_epoch, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_layouts, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_cyclic, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_longer, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_longer_blend, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_blend, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_everything, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_eod, make_folder, remove_folder),

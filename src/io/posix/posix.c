@@ -1,5 +1,6 @@
 /* posix.c - blocks moved by threads with pread and pwrite. */
 #include "base/thread.h"
+#include "base/waiting.h"
 #include "io/backend.h"
 
 #include <errno.h>
@@ -92,7 +93,7 @@ static void posix_progress(struct shoali_io *io, bool wait)
 {
     struct posix *self = io->backend;
     if (wait)
-        pthread_cond_wait(&self->moved, &io->lock);
+        shoali_waiting_sleep(&self->moved, &io->lock);
     else if (io->pending)
         pthread_cond_broadcast(&self->work);
 }

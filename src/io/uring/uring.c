@@ -109,8 +109,10 @@ static void uring_progress(struct shoali_io *io, bool wait)
     while (wait && count == 0) {
         struct io_uring_cqe *entry = NULL;
         if (self->submitted > 0) {
-            const int error = io_uring_wait_cqe(&self->ring, &entry);
-            SHOAL_ASSERT(error == 0 || error == -EINTR || error == -EAGAIN);
+            struct __kernel_timespec second = {.tv_sec = 1};
+            const int error = io_uring_wait_cqe_timeout(&self->ring, &entry, &second);
+            SHOAL_ASSERT(error == 0 || error == -EINTR || error == -EAGAIN || error == -ETIME);
+            wait = error != -ETIME;
         }
         count = collect(io);
         fill(io);

@@ -13,16 +13,13 @@
 #include "base/base.h"
 #include "base/scratch.h"
 #include "base/test_brief.h"
+#include "base/test_cmocka.h"
 #include "ops/kernel.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define GUARD_BYTES 64
 #define OUTPUTS_MAX 8
@@ -73,6 +70,7 @@ extern const size_t shaped_case_count, loss_case_count, flat_case_count, update_
 #define CONFORMANCE_CASE(function, kernel, variants, dtypes) \
     CONFORMANCE_TRIALS(function, kernel, variants, dtypes, 40)
 #define FLOATS32 SHOALI_SHORT_FLOATS
+#define FLOATS16 (1u << SHOAL_BF16 | 1u << SHOAL_F16)
 #define ONLY_F32 (1u << SHOAL_F32)
 
 /* The next digit of the variant, 0 .. n-1. */
@@ -227,10 +225,21 @@ static inline void check_ends(const struct trial *trial)
 static inline void check_workspace(const struct trial *trial, const void *args, size_t asked)
 {
     const int32_t threads = shoali_pool_threads(trial->context.threads);
-    const size_t said = trial->entry->workspace ? trial->entry->workspace(args, threads) : 0;
-    if (asked != said)
+    const size_t returned = trial->entry->workspace ? trial->entry->workspace(args, threads) : 0;
+    if (asked != returned)
         fail_msg("%s of %s on %d threads took %zu bytes of working memory, and its entry says %zu",
-                 trial->entry->kernel->type.name, trial->table->name, (int)threads, asked, said);
+                 trial->entry->kernel->type.name, trial->table->name, (int)threads, asked,
+                 returned);
+}
+/* on_device.c: the same on copies in the memory of the table's device. */
+void run_on_device(const struct trial *trial, const void *args);
+/* Calls a function of the trial's table. */
+static inline void run_entry(const struct trial *trial, const void *args)
+{
+    if (trial->table->memory != NULL)
+        run_on_device(trial, args);
+    else
+        trial->entry->fn(args, &trial->context);
 }
 /* Calls the trial's function, when it takes these arguments. */
 static inline void call(struct trial *trial, const void *args)
@@ -247,8 +256,9 @@ static inline void call(struct trial *trial, const void *args)
         return;
     watch(trial, args, copies);
     shoali_scratch_forget_asked();
-    trial->entry->fn(args, &trial->context);
-    check_workspace(trial, args, shoali_scratch_asked());
+    run_entry(trial, args);
+    if (trial->table->memory == NULL)
+        check_workspace(trial, args, shoali_scratch_asked());
     for (int i = 0; kernel->type.pointers[i].name != NULL; i++) {
         const struct shoali_kernel_pointer *at = &kernel->type.pointers[i];
         if (copies[i] != NULL && memcmp(copies[i], shoali_kernel_pointer_value(at, args),
@@ -365,6 +375,13 @@ static inline bool run_trial(const struct conformance_case *c, struct trial *tri
     return !trial->unsupported;
 }
 
+/* In which order an emulated GPU runs the threads of a block. */
+static inline void choose_order(int repeat)
+{
+    static const char *const orders[] = {"forward", "reverse", "random"};
+    (void)setenv("SHOAL_EMULATOR_ORDER", orders[repeat % 3], 1);
+}
+
 /* One variant on all tables and thread counts. The last table is the measure of the others. */
 static inline void check_variant(const struct conformance_case *c,
                                  const struct shoali_ops_table *const *tables, shoal_dtype dtype,
@@ -380,13 +397,18 @@ static inline void check_variant(const struct conformance_case *c,
         const struct shoali_ops_table *table = tables[i];
         if (shoali_ops_entry(table, c->kernel) == NULL || !table->probe())
             continue;
-        const bool pairs = dtype == SHOAL_BF16 && (strstr(table->name, "bf16") != NULL ||
-                                                   strstr(table->name, "amx") != NULL);
+        /* Who multiplies 16-bit operands in an order of its own. */
+        const bool pairs = strcmp(table->name, "cuda") == 0
+                               ? dtype != SHOAL_F32
+                               : dtype == SHOAL_BF16 && (strstr(table->name, "bf16") != NULL ||
+                                                         strstr(table->name, "amx") != NULL);
+        choose_order(0);
         const bool supported = run_trial(c, &first, table, pools[0], dtype, variant);
         if (supported)
             compare(&want, &first, pairs ? PAIRS : WITHIN, table->name, name, variant);
         for (int t = 3 - (int)test_repeats(2); t < 3 && supported; t++) {
             /* Every second variant: pieces in any order, and stores past the caches. */
+            choose_order(t);
             shoali_pool_shuffle(pools[t],
                                 variant % 2 ? (uint64_t)variant * 0x9e3779b97f4a7c15u : 0);
             (void)run_trial(c, &other, table, pools[t], dtype, variant);
@@ -405,7 +427,10 @@ static inline void check_case(const struct conformance_case *c,
     struct shoali_pool *pools[3];
     for (int t = 0; t < 3; t++)
         assert_int_equal(shoali_pool_create(t + 1, &pools[t]), SHOAL_OK);
-    const int64_t most = c->trials > 0 ? c->trials : TRIALS_MAX;
+    const char *fewer = getenv("SHOAL_TEST_TRIALS");
+    int64_t most = c->trials > 0 ? c->trials : TRIALS_MAX;
+    if (fewer != NULL && atoi(fewer) > 0 && atoi(fewer) < most)
+        most = atoi(fewer);
     const int64_t trials = c->variants < most ? c->variants : most;
     for (int dtype = 0; dtype < SHOAL_DTYPE_COUNT; dtype++)
         for (int64_t i = 0; (c->dtypes >> dtype & 1u) != 0 && i < trials; i++) {

@@ -1,6 +1,7 @@
 /* Conformance of every built table with ref, and of the tables with what table.h asks of them.
- * Usage: ops.conformance [flat | trapped]: the cases of flat.c and updates.c; those of cpu-amx alone on a
- * CPU without tiles, whose instructions are trapped; without, all others. */
+ * Usage: ops.conformance [flat | trapped | cuda]: the cases of flat.c and updates.c; those of
+ * cpu-amx alone on a CPU without tiles, whose instructions are trapped; all cases of the kernels of
+ * cuda alone, on a GPU or its emulator; without, all others. */
 #include "ops/conformance/conformance.h"
 
 #include "tools/tile_trap.h"
@@ -136,6 +137,36 @@ static int run_trapped(void)
     return _cmocka_run_group_tests("trapped", tests, count, NULL, NULL);
 }
 
+static void test_cuda_case(void **state)
+{
+    const struct shoali_ops_table *const tables[] = {find_table("cuda"), &shoali_ops_ref, NULL};
+    check_case(*state, tables);
+}
+
+static void add_cuda_cases(struct CMUnitTest *tests, size_t *count,
+                           const struct conformance_case *cases, size_t case_count)
+{
+    for (size_t i = 0; i < case_count; i++)
+        if (shoali_ops_entry(find_table("cuda"), cases[i].kernel) != NULL)
+            tests[(*count)++] = (struct CMUnitTest){cases[i].kernel->type.name, test_cuda_case,
+                                                    NULL, NULL, (void *)(uintptr_t)&cases[i]};
+}
+
+static int run_cuda(void)
+{
+    struct CMUnitTest tests[2 * SHOALI_OPS_MAX_KERNELS];
+    size_t count = 0;
+    if (find_table("cuda") == NULL || !find_table("cuda")->probe()) {
+        printf("skipped: there is no GPU, or no kernels for one\n");
+        return 77;
+    }
+    add_cuda_cases(tests, &count, shaped_cases, shaped_case_count);
+    add_cuda_cases(tests, &count, loss_cases, loss_case_count);
+    add_cuda_cases(tests, &count, flat_cases, flat_case_count);
+    add_cuda_cases(tests, &count, update_cases, update_case_count);
+    return _cmocka_run_group_tests("cuda", tests, count, NULL, NULL);
+}
+
 int main(int argc, char **argv)
 {
     struct CMUnitTest tests[3 + SHOALI_OPS_MAX_KERNELS] = {
@@ -145,6 +176,8 @@ int main(int argc, char **argv)
     };
     if (argc == 2 && strcmp(argv[1], "trapped") == 0)
         return run_trapped();
+    if (argc == 2 && strcmp(argv[1], "cuda") == 0)
+        return run_cuda();
     const bool flat = argc == 2 && strcmp(argv[1], "flat") == 0;
     size_t count = flat ? 0 : 3;
     if (flat) {

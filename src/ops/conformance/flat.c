@@ -139,10 +139,10 @@ static void axpy(struct trial *t)
 
 static void reduce(struct trial *t)
 {
-    static const int64_t shapes[][3] = {{1, 1, 1},    {3, 130, 1},   {5, 15, 1},   {2, 17, 33},
-                                        {1, 65, 130}, {7, 31, 16},   {3, 0, 5},    {4, 0, 1},
-                                        {1, 9, 7},    {2, 3, 1},     {1, 1000, 1}, {33, 16, 1},
-                                        {2, 64, 15},  {1, 300, 700}, {900, 65, 1}, {70, 33, 40}};
+    static const int64_t shapes[][3] = {
+        {1, 1, 1},   {3, 130, 1},   {5, 15, 1},   {2, 17, 33},  {1, 65, 130}, {7, 31, 16},
+        {3, 0, 5},   {4, 0, 1},     {1, 9, 7},    {2, 3, 1},    {1, 1000, 1}, {33, 16, 1},
+        {2, 64, 15}, {1, 300, 700}, {900, 65, 1}, {70, 33, 40}, {1, 700, 96}};
     const int64_t *shape = shapes[pick(t, (int64_t)SHOALI_COUNT_OF(shapes))];
     const int32_t accumulate = (int32_t)pick(t, 2);
     const shoal_dtype dtype_out = pick(t, 2) ? SHOAL_F32 : t->dtype;
@@ -154,6 +154,7 @@ static void reduce(struct trial *t)
         .inner = shape[2],
         .factor = 0.3,
         .accumulate = accumulate,
+        .row_order = (int32_t)pick(t, 2),
         .dtype = t->dtype,
         .dtype_out = dtype_out,
     };

@@ -16,7 +16,7 @@ static void cross_entropy(struct trial *t)
     const int64_t pad = pick(t, 2) * 5, rows = pick_rows(t), columns = pick_size(t);
     const struct shoali_cross_entropy_args args = {
         .logits = floats_between(t, rows * (columns + pad), t->dtype, -20, 20),
-        .targets = ints(t, rows, -1, columns),
+        .targets = ints(t, rows, -1, columns + 1), /* one class too many: NaN */
         .loss = block(t, rows, SHOAL_F32),
         .lse = block(t, rows, SHOAL_F32),
         .rows = rows,
@@ -54,7 +54,7 @@ static void cross_entropy_backward(struct trial *t)
     void *logits = floats_between(t, count, t->dtype, -8, 8);
     struct shoali_cross_entropy_backward_args args = {
         .logits = logits,
-        .targets = ints(t, rows, -1, columns),
+        .targets = ints(t, rows, -1, columns + 1),
         .lse = floats_between(t, rows, SHOAL_F32, 8, 12),
         .dloss = floats(t, 1, SHOAL_F32),
         .count = floats_between(t, 1, SHOAL_F32, 0, 40),

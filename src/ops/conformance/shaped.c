@@ -80,20 +80,23 @@ static void gemm_small(struct trial *t)
 /* Across the blocks of any tiling: results must not depend on them. */
 static void gemm_large(struct trial *t)
 {
-    struct gemm_case g = {.m = 70, .n = 270, .k = 400, .dtype_c = SHOAL_F32, .bias = 1};
+    static const int64_t sizes[][3] = {{70, 270, 400}, {72, 272, 400}, {1200, 20, 20}};
+    const int64_t *size = sizes[pick(t, 3)];
+    struct gemm_case g = {.m = size[0], .n = size[1], .k = size[2]};
+    g.dtype_c = SHOAL_F32;
+    g.bias = 1;
     g.trans_a = (int32_t)pick(t, 2);
     g.trans_b = (int32_t)pick(t, 2);
     run_gemm(t, &g);
 }
 
-/* Sums as integers are what to_fixed makes of the table's own sums: of any order of them, so that pairs
- * are compared with themselves alone. */
-static void gemm_fixed(struct trial *t)
+/* Sums as integers are what to_fixed makes of the table's own sums: of any order of them, so that
+ * pairs are compared with themselves alone. */
+static void run_fixed(struct trial *t, int64_t m, int64_t n, int64_t pad)
 {
-    static const int64_t sizes[] = {1, 7, 16, 33, 64};
     const int32_t trans_a = (int32_t)pick(t, 2), trans_b = (int32_t)pick(t, 2);
     const int32_t accumulate = (int32_t)pick(t, 2);
-    const int64_t m = sizes[pick(t, 5)], n = sizes[pick(t, 5)], k = 70, pad = 5 * pick(t, 2);
+    const int64_t k = 72;
     const bool before = pick(t, 2) != 0, outside = pick(t, 2) != 0;
     const int64_t lda = trans_a ? m : k, ldb = trans_b ? k : n, ldc = n + pad, count = m * ldc;
     struct shoali_gemm_args args = {
@@ -127,7 +130,7 @@ static void gemm_fixed(struct trial *t)
     sums.fixed = NULL;
     sums.accumulate = 0;
     sums.c = block(t, count, SHOAL_F32);
-    shoali_ops_entry(t->table, &shoali_kernel_gemm)->fn(&sums, &t->context);
+    run_entry(t, &sums);
     for (int64_t i = 0; i < m; i++) {
         const struct shoali_to_fixed_args row = {
             (const float *)sums.c + i * ldc, want + i * ldc, &flag, n, 44, accumulate, args.limit};
@@ -138,6 +141,17 @@ static void gemm_fixed(struct trial *t)
     give_within(t, sums.c, count, SHOAL_F32, 0, gemm_pairs_tolerance(&(struct gemm_case){.k = k}));
     if (t->dtype != SHOAL_BF16)
         give(t, args.fixed, count, SHOAL_I64);
+}
+static void gemm_fixed(struct trial *t)
+{
+    static const int64_t sizes[] = {1, 8, 16, 33, 64};
+    const int64_t m = sizes[pick(t, 5)], n = sizes[pick(t, 5)];
+    run_fixed(t, m, n, 4 * pick(t, 2));
+}
+/* More than what a backend may keep of fp32 sums at once. */
+static void gemm_fixed_pieces(struct trial *t)
+{
+    run_fixed(t, 8208, 8, 0);
 }
 
 /* A table's packed layout is its own business: what counts is its product, and that the layout fits
@@ -210,7 +224,7 @@ static void norm_backward(struct trial *t)
     const int32_t rms = (int32_t)pick(t, 2), accumulate_dx = (int32_t)pick(t, 2);
     const int32_t accumulate_params = (int32_t)pick(t, 2);
     const int64_t wanted = pick(t, 4); /* which outputs */
-    const int64_t rows = pick_rows(t) - 1, columns = pick_size(t);
+    const int64_t rows = pick_rows(t) - 1, columns = pick(t, 4) ? pick_size(t) : 96;
     struct shoali_norm_backward_args args = {
         .x = floats(t, rows * columns, t->dtype),
         .gamma = floats(t, columns, t->dtype),
@@ -314,10 +328,12 @@ static void rotary(struct trial *t)
 
 /* ---- attention ---- */
 
-static struct shoali_attention_args attention_args(struct trial *t)
+/* Sizes of heads: all kinds, and those that tensor cores take. */
+static const int64_t head_sizes[] = {1, 8, 16, 17, 32, 64, 80}, wide_head_sizes[] = {64, 128};
+
+static struct shoali_attention_args attention_args(struct trial *t, bool wide)
 {
     static const int64_t lengths[] = {1, 5, 16, 63, 64, 65, 130};
-    static const int64_t sizes[] = {1, 8, 16, 17, 32, 64, 80};
     static const int64_t heads[][2] = {{1, 1}, {2, 2}, {4, 2}, {3, 1}};
     struct shoali_attention_args args = {0};
     args.causal = (int32_t)pick(t, 2);
@@ -329,7 +345,7 @@ static struct shoali_attention_args attention_args(struct trial *t)
     args.q_len = lengths[pick(t, 7)];
     args.kv_len = args.q_len + (int64_t[]){0, 0, 3, 70, -4}[pick(t, 5)];
     args.kv_len = args.kv_len < 1 ? 1 : args.kv_len;
-    args.head_size = sizes[pick(t, 7)];
+    args.head_size = wide ? wide_head_sizes[pick(t, 2)] : head_sizes[pick(t, 7)];
     args.batch = 1 + pick(t, 2);
     if (args.causal)
         args.window = (int64_t[]){0, 0, 1, 20, 64, 100}[pick(t, 6)];
@@ -370,9 +386,9 @@ static double attention_eps(const struct shoali_attention_args *args)
 /* The same where scores, probabilities and gradients are rounded to bf16. */
 static const double pairs_eps = 0x1p-7;
 
-static void attention(struct trial *t)
+static void forward(struct trial *t, bool wide)
 {
-    const struct shoali_attention_args args = attention_args(t);
+    const struct shoali_attention_args args = attention_args(t, wide);
     call(t, &args);
     const double eps = attention_eps(&args);
     const double d = (double)args.head_size;
@@ -383,9 +399,19 @@ static void attention(struct trial *t)
                 eps + (6 + sqrt(d)) * 0x1p-22, pairs_eps);
 }
 
-static void attention_backward(struct trial *t)
+static void attention(struct trial *t)
 {
-    const struct shoali_attention_args f = attention_args(t);
+    forward(t, false);
+}
+
+static void wide_attention(struct trial *t)
+{
+    forward(t, true);
+}
+
+static void backward(struct trial *t, bool wide)
+{
+    const struct shoali_attention_args f = attention_args(t, wide);
     shoali_attention_plain(&f);
     struct shoali_attention_backward_args args = {
         .q = f.q,
@@ -427,6 +453,16 @@ static void attention_backward(struct trial *t)
     give_within(t, args.dq, f.batch * f.q_len * f.q_stride, t->dtype, slope * eps, slope * pairs);
     give_within(t, args.dk, kv, t->dtype, 8 * group * slope * eps, 8 * group * slope * pairs);
     give_within(t, args.dv, kv, t->dtype, 8 * group * eps, 8 * group * pairs);
+}
+
+static void attention_backward(struct trial *t)
+{
+    backward(t, false);
+}
+
+static void wide_attention_backward(struct trial *t)
+{
+    backward(t, true);
 }
 
 /* ---- embedding ---- */
@@ -493,8 +529,9 @@ static void embedding_backward(struct trial *t)
 
 const struct conformance_case shaped_cases[] = {
     CONFORMANCE_TRIALS(gemm_small, gemm, 2304000, FLOATS32, 60),
-    CONFORMANCE_TRIALS(gemm_large, gemm, 4, FLOATS32, 0),
+    CONFORMANCE_TRIALS(gemm_large, gemm, 9, FLOATS32, 0),
     CONFORMANCE_TRIALS(gemm_fixed, gemm, 1600, FLOATS32, 200),
+    CONFORMANCE_TRIALS(gemm_fixed_pieces, gemm, 1, 1u << SHOAL_BF16, 1),
     CONFORMANCE_TRIALS(pack_b, pack_b, 400, FLOATS32, 40),
     CONFORMANCE_TRIALS(norm, norm, 400, FLOATS32, 0),
     CONFORMANCE_TRIALS(norm_backward, norm_backward, 3200, FLOATS32, 0),
@@ -503,6 +540,8 @@ const struct conformance_case shaped_cases[] = {
     CONFORMANCE_TRIALS(rotary, rotary, 13824, FLOATS32, 0),
     CONFORMANCE_TRIALS(attention, attention, 188160, FLOATS32, 24),
     CONFORMANCE_TRIALS(attention_backward, attention_backward, 188160, FLOATS32, 12),
+    CONFORMANCE_TRIALS(wide_attention, attention, 53760, FLOATS16, 24),
+    CONFORMANCE_TRIALS(wide_attention_backward, attention_backward, 53760, FLOATS16, 16),
     CONFORMANCE_TRIALS(embedding, embedding, 800, FLOATS32, 0),
     CONFORMANCE_TRIALS(embedding_backward, embedding_backward, 2400, FLOATS32, 0),
 };

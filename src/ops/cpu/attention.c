@@ -5,9 +5,9 @@
  * state of a tile is fp32. On a CPU with bf16 pairs the two products of a bf16 run take bf16
  * operands, so P is rounded.
  *
- * A row's shift is one of its scores, at first that of its first key, and not always the largest: it is
- * raised when an exponential would pass 2^24, which is rare. The result is the same sum with all
- * terms times the same power, so it loses nothing, and most tiles need neither maxima nor
+ * A row's shift is one of its scores, at first that of its first key, and not always the largest:
+ * it is raised when an exponential would pass 2^24, which is rare. The result is the same sum with
+ * all terms times the same power, so it loses nothing, and most tiles need neither maxima nor
  * corrections. Scores are kept in powers of two: scale has log2(e) in it.
  *
  * With a window a row's sums begin with the key tile that holds its first key, and its first shift

@@ -13,7 +13,8 @@
  * multiple of every height of a register tile. */
 #define ATT_GROUP (SHOALI_CPU_TILES ? 32 : 24)
 
-/* Whether memory could hold the keys of a head; else the words of its scratch are beyond 64 bits. */
+/* Whether memory could hold the keys of a head; else the words of its scratch are beyond 64
+ * bits. */
 SHOALI_INLINE bool att_is_sane(int64_t kv_len, int64_t head_size)
 {
     return kv_len <= INT64_C(1) << 40 && head_size <= 1 << 16;
@@ -45,8 +46,8 @@ SHOALI_INLINE void SHOALI_CPU_SYMBOL(att_end)(void)
 #endif
 
 #if SHOALI_CPU_TILES
-/* to[column][row], rows `row_words` words apart, from stored [rows][columns] at row t0; whole steps of
- * rows, whole units of columns. */
+/* to[column][row], rows `row_words` words apart, from stored [rows][columns] at row t0; whole steps
+ * of rows, whole units of columns. */
 void SHOALI_CPU_SYMBOL(att_pack_columns)(const struct gemm_source *from, int64_t t0, int64_t rows,
                                          int64_t columns, int64_t row_words, uint32_t *to);
 #endif
@@ -154,8 +155,8 @@ SHOALI_INLINE v16 att_lanes(v16 x, int64_t begin, int64_t end, float rest)
     return v16_select(v16i_geu(v16i_iota(), first), x, v16_set1(rest));
 }
 
-/* Which of the elements `first` .. first+count-1 of the mask's index space dropout keeps, a row of a
- * tile. */
+/* Which of the elements `first` .. first+count-1 of the mask's index space dropout keeps, a row of
+ * a tile. */
 SHOALI_INLINE uint64_t att_keeps(const struct shoali_stream *stream, uint64_t first, int64_t count,
                                  float probability)
 {

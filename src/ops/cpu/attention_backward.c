@@ -80,8 +80,8 @@ static void find_readers(const struct shoali_attention_sight *sight, int64_t t0,
 }
 
 #if SHOALI_CPU_TILES
-/* sum[column][key] += rows^T x, x being P or dS: queries in order, whole steps of them, from the first
- * that sees a key of the tile to the last. */
+/* sum[column][key] += rows^T x, x being P or dS: queries in order, whole steps of them, from the
+ * first that sees a key of the tile to the last. */
 static void add_transposed(struct backward_head *head, const char *x, const struct operand *rows_of,
                            int64_t t0, int64_t rows, int64_t j, float *sum)
 {

@@ -1,5 +1,5 @@
-/* attention_backward - what a call, a head and an operand of the gradients are (attention_backward.c), and what lies
- * between the products (attention_backward_soft.c). */
+/* attention_backward - what a call, a head and an operand of the gradients are
+ * (attention_backward.c), and what lies between the products (attention_backward_soft.c). */
 #ifndef SHOALI_OPS_CPU_ATTENTION_BACKWARD_H
 #define SHOALI_OPS_CPU_ATTENTION_BACKWARD_H
 
@@ -53,7 +53,8 @@ struct backward_head {
     char *ds_rows;              /* [128][64]: ds itself, or bf16 */
 };
 
-/* Scores s and dP of a group become P and dS in p, ds and ds_rows; what is not seen becomes zeros. */
+/* Scores s and dP of a group become P and dS in p, ds and ds_rows; what is not seen becomes
+ * zeros. */
 void SHOALI_CPU_SYMBOL(att_soft_gradients)(const struct backward_head *head,
                                            const struct att_group *g);
 

@@ -1,5 +1,6 @@
-/* attention_backward_soft - of attention's gradients what lies between the products: P = exp(S*scale - lse) with its
- * dropout and dS = P (dP - delta), two queries at a time, rounded and laid out as the products read them.
+/* attention_backward_soft - of attention's gradients what lies between the products: P =
+ * exp(S*scale - lse) with its dropout and dS = P (dP - delta), two queries at a time, rounded and
+ * laid out as the products read them.
  */
 #include "ops/cpu/attention_backward.h"
 

@@ -1,24 +1,21 @@
 /* Attention of every built table this CPU can run, against the textbook sums in double. */
 #include "base/base.h"
 #include "base/test_brief.h"
+#include "base/test_cmocka.h"
 #include "ops/ops.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 /* Whether the table has attention for this type, on this CPU. */
 static bool attends(const struct shoali_ops_table *table, shoal_dtype dtype)
 {
-    return table->probe() && (shoali_ops_entry(table, &shoali_kernel_attention)->dtypes &
-                              shoali_dtype_bit(dtype)) != 0;
+    return table->memory == NULL && table->probe() &&
+           (shoali_ops_entry(table, &shoali_kernel_attention)->dtypes & shoali_dtype_bit(dtype)) !=
+               0;
 }
 
 /* One entry of a table, called. */

@@ -22,6 +22,7 @@ SHOALI_INLINE void run_tile(const struct att_product *p, int64_t row, int64_t un
             acc[i][j] = p->add ? vec_load(at + j * VEC_LANES) : vec_zero();
         at += out_row;
     }
+    SHOALI_UNROLL_4
     for (int64_t left = p->steps; left > 0; left--, a += a_step, b += b_step) {
         vec bv[VECS];
         SHOALI_UNROLL

@@ -1,4 +1,5 @@
-/* bfdot - what ARM's product of bf16 pairs computes, in plain C; the order of sums of cpu-neon_bf16.
+/* bfdot - what ARM's product of bf16 pairs computes, in plain C; the order of sums of
+ * cpu-neon_bf16.
  *
  * BFDOT adds to each of four sums the products of two pairs of bf16. As Linux starts a process and
  * as base/fp.c sets FPCR, FPCR.EBF is 0, and the instruction is, on every CPU that has FEAT_BF16,
@@ -12,11 +13,12 @@
  *   - two numbers that cancel give +0.
  * Source: Arm Architecture Reference Manual for A-profile (DDI 0487), BFDOT (by element), and the
  * functions BFDotAdd, BFMulH, FPAdd_BF16, BFUnpack and BFRound of its pseudocode. With FPCR.EBF 1
- * (FEAT_EBF16) a pair of products would be summed without a rounding and by FPCR's mode: other bits.
+ * (FEAT_EBF16) a pair of products would be summed without a rounding and by FPCR's mode: other
+ * bits.
  *
- * ORDER OF SUMS of the table: c begins as +0 and takes the pairs of k in rising order; the last pair
- * of an odd K has +0 as its second element. Attention sums likewise over the head's elements, over
- * keys, pairs beginning at even ones, and over queries, likewise.
+ * ORDER OF SUMS of the table: c begins as +0 and takes the pairs of k in rising order; the last
+ * pair of an odd K has +0 as its second element. Attention sums likewise over the head's elements,
+ * over keys, pairs beginning at even ones, and over queries, likewise.
  */
 #ifndef SHOALI_OPS_CPU_BFDOT_H
 #define SHOALI_OPS_CPU_BFDOT_H

@@ -1,17 +1,13 @@
-/* ARM's product of bf16 pairs: its description in plain C against the CPU's own arithmetic, and, where
- * the instruction is, products of cpu-neon_bf16 against the description, bit for bit. */
+/* ARM's product of bf16 pairs: its description in plain C against the CPU's own arithmetic, and,
+ * where the instruction is, products of cpu-neon_bf16 against the description, bit for bit. */
 #include "base/base.h"
+#include "base/test_cmocka.h"
 #include "ops/cpu/bfdot.h"
 #include "ops/ops.h"
 
 #include <fenv.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 struct random {
     uint64_t state;
@@ -32,7 +28,8 @@ static float widen(uint16_t x)
 {
     return bfdot_float((uint32_t)x << 16);
 }
-/* To odd from truncation and the flags that it leaves. Volatile, so that both stay where they are. */
+/* To odd from truncation and the flags that it leaves. Volatile, so that both stay where they
+ * are. */
 static float by_flags(float x, float y, bool product)
 {
     volatile float a = zero_if_denormal(x), b = zero_if_denormal(y), r;

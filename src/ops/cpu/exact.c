@@ -84,10 +84,54 @@ static struct divisor divisor_of(double unit, int32_t unit_log2, double divisor)
     return by;
 }
 
+#if defined(__AVX2__) && !defined(__AVX512DQ__)
+/* Four integers as doubles, rounded once, without AVX-512's instruction. The upper 48 bits get the
+ * exponent of 3 * 2^67, the lower 16 that of 2^52. */
+SHOALI_INLINE __m256d doubles_of(const int64_t *fixed)
+{
+    const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)fixed);
+    const __m256d both = _mm256_set1_pd(0x1.8p68 + 0x1p52);
+    __m256i high = _mm256_blend_epi16(_mm256_srai_epi32(x, 16), _mm256_setzero_si256(), 0x33);
+    high = _mm256_add_epi64(high, _mm256_castpd_si256(_mm256_set1_pd(0x1.8p68)));
+    const __m256i low = _mm256_blend_epi16(x, _mm256_castpd_si256(_mm256_set1_pd(0x1p52)), 0x88);
+    return _mm256_add_pd(_mm256_sub_pd(_mm256_castsi256_pd(high), both), _mm256_castsi256_pd(low));
+}
+
+/* Those of a multiple of four that are quick; returns how many. */
+static int64_t divide_fours(const int64_t *restrict fixed, float *restrict y, int64_t n,
+                            const struct divisor *by)
+{
+    const __m256d scale = _mm256_set1_pd(by->exact ? by->unit / by->divisor : by->unit);
+    const __m256d inverse = _mm256_set1_pd(by->inverse), low = _mm256_set1_pd(by->inverse_low);
+    const __m256d divisor = _mm256_set1_pd(by->divisor);
+    if (!by->exact && !by->steps)
+        return 0;
+    for (int64_t i = 0; i + 4 <= n; i += 4) {
+        __m256d x = _mm256_mul_pd(doubles_of(fixed + i), scale);
+        if (!by->exact) {
+            const __m256d quotient = _mm256_fmadd_pd(x, inverse, _mm256_mul_pd(x, low));
+            const __m256d rest = _mm256_fnmadd_pd(divisor, quotient, x);
+            x = _mm256_fmadd_pd(rest, inverse, quotient);
+        }
+        _mm_storeu_ps(y + i, _mm256_cvtpd_ps(x));
+    }
+    return n / 4 * 4;
+}
+#else
+static int64_t divide_fours(const int64_t *restrict fixed, float *restrict y, int64_t n,
+                            const struct divisor *by)
+{
+    (void)fixed, (void)y, (void)n, (void)by;
+    return 0;
+}
+#endif
+
 static void divide(const int64_t *restrict fixed, float *restrict y, int64_t n,
                    const struct divisor *by)
 {
     const double unit = by->unit, divisor = by->divisor;
+    const int64_t done = divide_fours(fixed, y, n, by);
+    fixed += done, y += done, n -= done;
     if (by->exact) { /* then the product is exact, too */
         const double scale = unit / divisor;
         for (int64_t i = 0; i < n; i++)
@@ -141,11 +185,16 @@ void SHOALI_CPU_SYMBOL(from_fixed)(const void *args, const struct shoali_kernel_
 
 /* ---- sum of squares -------------------------------------------------------------------------- */
 
-#define BLOCK 16384
 #define MOST_THREADS 64
-/* Sums side by side, of one run of lines: enough to hide the latency of an addition. Runs side by side
- * are fetched later, and lines that are asked for come no sooner. */
+/* Sums side by side, of one run of lines: enough to hide the latency of an addition, and no more
+ * than registers hold. Runs side by side are fetched later, and lines that are asked for come no
+ * sooner. */
+#if defined(__AVX2__) && !defined(__AVX512F__)
+#define CHAINS 2
+#else
 #define CHAINS 4
+#endif
+#define BLOCK (4096 * CHAINS)
 
 /* Eight lanes in the compiler's own vectors, which it splits where the CPU's are narrower. */
 typedef float f32x8 __attribute__((vector_size(32)));
@@ -162,7 +211,11 @@ struct norm2 {
 /* Sums of lanes as doubles that stay within a factor of two, so that their last bits stay what they
  * are: HIGH plus multiples of 2^-20, LOW plus multiples of 2^-62. */
 struct square_sums {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    __m256d high[2], low[2]; /* the compiler keeps wider ones on the stack */
+#else
     f64x8 high, low;
+#endif
 };
 #define HIGH 0x1p32
 #define LOW 0x1.8p-10
@@ -170,14 +223,15 @@ struct square_sums {
 
 /* Adds rint(x^2 2^62) of eight numbers.
  *
- * v = x^2 is exact in a double (48 bits). What of it does not go into `high` is v - q, exact since q
- * is what went there and v has no lower bits, at most 2^-21 in size, and goes into `low`, rounded to
- * a multiple of 2^-62. That is rint's own choice whatever the sum is at: it would depend on it for
- * a tie only, and the square of a float is never an odd multiple of 2^-63, whose exponent is odd.
- * A fused operation gives the same numbers as two.
+ * v = x^2 is exact in a double (48 bits). What of it does not go into `high` is v - q, exact since
+ * q is what went there and v has no lower bits, at most 2^-21 in size, and goes into `low`, rounded
+ * to a multiple of 2^-62. That is rint's own choice whatever the sum is at: it would depend on it
+ * for a tie only, and the square of a float is never an odd multiple of 2^-63, whose exponent is
+ * odd. A fused operation gives the same numbers as two.
  *
- * Some BLOCK / 32 numbers are added to a lane, so `low` stays within 2^-11 of where it began. `high`
- * only grows: if it is below 2 HIGH at the end it always was. A NaN or infinity stays and shows. */
+ * BLOCK / (8 CHAINS) = 512 numbers are added to a lane, so `low` stays within 2^-11 of its start.
+ * `high` only grows: if it is below 2 HIGH at the end it always was. A NaN or infinity stays and
+ * shows. */
 SHOALI_INLINE void square_eight(const float *x, struct square_sums *sums)
 {
 #if defined(__AVX512F__)
@@ -186,6 +240,15 @@ SHOALI_INLINE void square_eight(const float *x, struct square_sums *sums)
     const __m512d went = _mm512_sub_pd(sum, (__m512d)sums->high);
     sums->low = (f64x8)_mm512_add_pd((__m512d)sums->low, _mm512_fmsub_pd(value, value, went));
     sums->high = (f64x8)sum;
+#elif defined(__AVX2__)
+    SHOALI_UNROLL
+    for (int half = 0; half < 2; half++) {
+        const __m256d value = _mm256_cvtps_pd(_mm_loadu_ps(x + 4 * half));
+        const __m256d sum = _mm256_fmadd_pd(value, value, sums->high[half]);
+        const __m256d went = _mm256_sub_pd(sum, sums->high[half]);
+        sums->low[half] = _mm256_add_pd(sums->low[half], _mm256_fmsub_pd(value, value, went));
+        sums->high[half] = sum;
+    }
 #else
     f32x8 eight;
     memcpy(&eight, x, sizeof eight);
@@ -195,6 +258,14 @@ SHOALI_INLINE void square_eight(const float *x, struct square_sums *sums)
     sums->low += v - (sum - sums->high);
     sums->high = sum;
 #endif
+}
+
+static void begin_sums(struct square_sums *sums)
+{
+    double lanes[16];
+    for (int j = 0; j < 16; j++)
+        lanes[j] = j < 8 ? HIGH : LOW;
+    memcpy(sums, lanes, sizeof *sums);
 }
 
 static uint64_t bits_of(double x)
@@ -211,13 +282,14 @@ static bool add_small(const float *x, int64_t n, uint64_t limbs[3])
     struct square_sums sums[CHAINS];
     int64_t i = 0;
     for (int u = 0; u < CHAINS; u++)
-        sums[u] = (struct square_sums){{HIGH, HIGH, HIGH, HIGH, HIGH, HIGH, HIGH, HIGH},
-                                       {LOW, LOW, LOW, LOW, LOW, LOW, LOW, LOW}};
-    for (; i + 16 * CHAINS <= n; i += 16 * CHAINS)
+        begin_sums(&sums[u]);
+    for (; i + 16 * CHAINS <= n; i += 16 * CHAINS) {
+        SHOALI_UNROLL
         for (int u = 0; u < CHAINS; u++) {
             square_eight(x + i + 16 * u, &sums[u]);
             square_eight(x + i + 16 * u + 8, &sums[u]);
         }
+    }
     for (; i < n; i += 8) {
         float eight[8] = {0};
         memcpy(eight, x + i, (size_t)SHOALI_MIN(8, n - i) * sizeof x[0]);
@@ -225,10 +297,12 @@ static bool add_small(const float *x, int64_t n, uint64_t limbs[3])
     }
     u64x8 high = {0}, low = {0}, beyond = {0};
     for (int u = 0; u < CHAINS; u++) {
-        const u64x8 grown = (u64x8)sums[u].high - bits_of(HIGH);
+        u64x8 bits[2];
+        memcpy(bits, &sums[u], sizeof bits);
+        const u64x8 grown = bits[0] - bits_of(HIGH);
         high += grown;
         beyond |= grown >> 52;
-        low += (u64x8)sums[u].low - bits_of(LOW);
+        low += bits[1] - bits_of(LOW);
     }
     uint64_t all_high = 0, all_low = 0, all_beyond = 0;
     for (int j = 0; j < 8; j++) {

@@ -3,9 +3,10 @@
  * C is cut into register tiles of GEMM_ROWS x GEMM_UNITS*16. A tile walks k from first to last with
  * one accumulator per element, so the order of a sum depends on K alone. B is brought, one panel of
  * GEMM_COLUMNS columns at a time, into the layout [k][columns] (or packed as a whole before:
- * pack_b); A is read by broadcasts straight from row-major memory, or from tiles [k][GEMM_ROWS] when
- * it is stored transposed. With pairs (bf16 on a CPU with vdpbf16ps or BFDOT) a step of k is two
- * elements side by side in 32 bits. A product of few rows goes another way, with the same bits: gemv.c.
+ * pack_b); A is read by broadcasts straight from row-major memory, or from tiles [k][GEMM_ROWS]
+ * when it is stored transposed. With pairs (bf16 on a CPU with vdpbf16ps or BFDOT) a step of k is
+ * two elements side by side in 32 bits. A product of few rows goes another way, with the same bits:
+ * gemv.c.
  */
 #ifndef SHOALI_OPS_CPU_GEMM_H
 #define SHOALI_OPS_CPU_GEMM_H
@@ -86,14 +87,15 @@ SHOALI_INLINE void gemm_fetch_tile(const void *matrix, shoal_dtype dtype, int64_
 /* The same for all that gemm_finish will touch and does not write past the caches. */
 void SHOALI_CPU_SYMBOL(gemm_fetch)(const struct shoali_gemm_args *args, int64_t m0, int rows,
                                    int64_t n0, int64_t columns);
-/* Finishes rows x columns sums (`sum`, rows sum_ld apart) into C at row m0, column n0: before, accumulate,
- * bias, preact, activation, residual, rounding; or into `fixed`; past the caches where args say so. */
+/* Finishes rows x columns sums (`sum`, rows sum_ld apart) into C at row m0, column n0: before,
+ * accumulate, bias, preact, activation, residual, rounding; or into `fixed`; past the caches where
+ * args say so. */
 void SHOALI_CPU_SYMBOL(gemm_finish)(const struct shoali_gemm_args *args, const float *sum,
                                     int64_t sum_ld, int64_t m0, int64_t rows, int64_t n0,
                                     int64_t columns);
 
-/* Whether gemm_finish should write past the caches: whole lines of sums alone, so many that they would have
- * left the caches before anybody reads them. */
+/* Whether gemm_finish should write past the caches: whole lines of sums alone, so many that they
+ * would have left the caches before anybody reads them. */
 bool SHOALI_CPU_SYMBOL(gemm_streams)(const struct shoali_gemm_args *args,
                                      const struct shoali_pool *pool);
 

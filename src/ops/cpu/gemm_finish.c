@@ -38,8 +38,8 @@ SHOALI_INLINE v16 store_rounded(void *matrix, int64_t at, int64_t lanes, v16 v,
     return v;
 }
 
-/* The sum of this product behind that of earlier ones. Without one there is nothing to add: +0 would
- * turn -0. */
+/* The sum of this product behind that of earlier ones. Without one there is nothing to add: +0
+ * would turn -0. */
 SHOALI_INLINE v16 join(const struct shoali_gemm_args *args, v16 v, int64_t at, int64_t lanes)
 {
     const v16 before = lanes_load(args->before, at, lanes, SHOAL_F32);
@@ -200,7 +200,8 @@ SHOALI_INLINE void store_two_rounded(uint16_t *c, v16 low, v16 high)
 #endif
 }
 
-/* The same into bf16 without a residual. Where there is no bias, -0 is added, which changes nothing. */
+/* The same into bf16 without a residual. Where there is no bias, -0 is added, which changes
+ * nothing. */
 static void finish_half(const struct shoali_gemm_args *args, const float *sum, int64_t sum_ld,
                         int64_t m0, int64_t rows, int64_t n0, int64_t columns)
 {

@@ -1,24 +1,22 @@
 /* Matrix products of every built table this CPU can run, against one plain loop in the order of
  * sums. */
 #include "base/base.h"
+#include "base/caches.h"
+#include "base/str.h"
 #include "base/test_brief.h"
+#include "base/test_cmocka.h"
 #include "ops/ops.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 /* Whether the table multiplies this type, on this CPU. */
 static bool multiplies(const struct shoali_ops_table *table, shoal_dtype dtype)
 {
-    return table->probe() &&
+    return table->memory == NULL && table->probe() &&
            (shoali_ops_entry(table, &shoali_kernel_gemm)->dtypes & shoali_dtype_bit(dtype)) != 0;
 }
 
@@ -176,8 +174,8 @@ static void draw(struct random *r, struct shoali_gemm_args *g, struct buffers *x
     x->residual = below(r, 3) == 0 ? matrix(r, g->m, g->n, g->ldc, g->dtype_c) : NULL;
     x->preact = below(r, 3) == 0 ? matrix(r, g->m, g->n, g->ldc, g->dtype_c) : NULL;
     g->activation = below(r, 3) == 0 ? SHOALI_ACT_RELU : SHOALI_ACT_NONE;
-    g->a = x->a;
-    g->b = x->b;
+    g->a = g->k > 0 ? x->a : NULL;
+    g->b = g->k > 0 ? x->b : NULL;
     g->c = x->c;
     g->bias = x->bias;
     g->residual = x->residual;
@@ -223,6 +221,28 @@ static void run_packed(const struct shoali_ops_table *table, const struct shoali
     free(packed);
 }
 
+/* Caches of five machines: of Zen 3, Emerald Rapids, Skylake's clients, a small ARM core, and one
+ * so small that everything is cut. */
+static const char *const machines[] = {"32K,512K,16M,8", "48K,2M,3M,12", "32K,256K,2M,8",
+                                       "64K,1M,1M,4", "4K,8K,16K,2"};
+
+/* The same bits with the blocks of other machines, in a brief test with those of one. */
+static void run_machines(const struct shoali_ops_table *table, const struct shoali_gemm_args *g,
+                         const struct buffers *x, struct shoali_pool *pool, const void *expected)
+{
+    const size_t bytes = (size_t)((g->m - 1) * g->ldc + g->n) * shoal_dtype_bytes(g->dtype_c);
+    enum { MACHINES = sizeof machines / sizeof machines[0] };
+    const uint64_t first = (uint64_t)(g->m + g->n);
+    for (uint64_t i = 0; i < test_repeats(MACHINES); i++) {
+        assert_true(shoali_caches_pretend(machines[(first + i) % MACHINES]));
+        memcpy(x->c, x->before, bytes);
+        call(table, &shoali_kernel_gemm, g, pool);
+        assert_memory_equal(expected, x->c, bytes);
+        run_packed(table, g, x, pool, expected);
+    }
+    shoali_caches_pretend(NULL);
+}
+
 static void run_all(const struct shoali_gemm_args *g, const struct buffers *x,
                     struct shoali_pool *pool)
 {
@@ -247,6 +267,7 @@ static void run_all(const struct shoali_gemm_args *g, const struct buffers *x,
             assert_memory_equal(alone, x->c, bytes);
         }
         run_packed(tables[t], g, x, pool, alone);
+        run_machines(tables[t], g, x, pool, alone);
         free(alone);
     }
     free(expected);
@@ -290,6 +311,9 @@ static void test_blocks(void **state)
         {5, 18, 3001, 0, 0, SHOAL_F16},
         {1100, 3100, 9, 1, 0, SHOAL_F32},
         {1030, 100, 21, 1, 1, SHOAL_BF16},
+        /* rows of A a page apart, where a copy may serve better; sums carried on both ways */
+        {40, 600, 1024, 0, 0, SHOAL_F32},
+        {70, 800, 2048, 0, 1, SHOAL_F32},
         /* several pieces of a share: of direct rows, of kept panels, of sums carried over K */
         {2500, 200, 90, 0, 0, SHOAL_F32},
         {1100, 700, 150, 1, 0, SHOAL_F32},
@@ -379,12 +403,53 @@ static void test_few_rows(void **state)
     shoali_pool_destroy(pool);
 }
 
+/* How one product is cut by a table, on a machine with such caches. */
+static void explain(const struct shoali_ops_table *table, const char *machine, int64_t n, int64_t k,
+                    const char *wanted)
+{
+    const struct shoali_gemm_args g = {
+        .m = 1024, .n = n, .k = k, .lda = k, .ldb = n, .ldc = n, .dtype_ab = SHOAL_F32};
+    struct shoali_str text = {0};
+    assert_true(shoali_caches_pretend(machine));
+    table->explain_gemm(&g, 2, &text);
+    if (strstr(shoali_str_get(&text), wanted) == NULL)
+        fail_msg("%s, %lld: \"%s\" without \"%s\"", machine, (long long)k, shoali_str_get(&text),
+                 wanted);
+    shoali_str_fini(&text);
+    shoali_caches_pretend(NULL);
+}
+
+/* Narrow tiles copy an A whose rows share a set of the first level, if enough panels use the copy;
+ * blocks of k follow the second level. */
+static void test_choice(void **state)
+{
+    (void)state;
+    const struct shoali_ops_table *const *tables = shoali_ops_all(), *narrow = NULL, *wide = NULL;
+    for (int t = 0; tables[t] != NULL; t++) {
+        narrow = strcmp(tables[t]->name, "cpu-avx2") == 0 ? tables[t] : narrow;
+        wide = strcmp(tables[t]->name, "cpu-avx512") == 0 ? tables[t] : wide;
+    }
+    if (narrow == NULL || wide == NULL) {
+        print_message("skipped: these kernels are not built here\n");
+        skip();
+    }
+    explain(narrow, "32K,512K,16M,8", 768, 1024, "A copied by rows");
+    explain(narrow, "32K,512K,16M,8", 768, 1040, "A in place by rows");
+    explain(narrow, "32K,512K,16M,8", 16, 1024, "A in place by rows");
+    explain(narrow, "48K,512K,16M,12", 768, 1024, "A in place by rows"); /* twelve lines fit */
+    explain(wide, "32K,1M,16M,8", 768, 1024, "A in place by rows");
+    explain(wide, "32K,1M,16M,8", 768, 3072, "k by 1536,");
+    explain(wide, "32K,512K,16M,8", 768, 3072, "k by 768,");
+    explain(wide, "48K,2M,16M,12", 768, 3072, "k by 3072,");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_shapes),
         cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_few_rows),
+        cmocka_unit_test(test_choice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,8 +3,8 @@
 
 #define VECS (GEMM_UNITS * VEC_PER_UNIT)
 
-/* Steps of B that are asked for before their turn: a panel streams out of the second-level cache. On
- * Sapphire Rapids the loop gains 8 % by it, on Zen 4 nothing is lost. */
+/* Steps of B that are asked for before their turn: a panel streams out of the second-level cache.
+ * On Sapphire Rapids the loop gains 8 % by it, on Zen 4 nothing is lost. */
 #if defined(__AVX512F__)
 #define B_AHEAD 8
 #else

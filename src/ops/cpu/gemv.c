@@ -362,8 +362,8 @@ void SHOALI_CPU_SYMBOL(gemv)(const struct shoali_gemm_args *args, struct shoali_
                            .a = {args->a, args->lda, args->dtype_ab, pairs},
                            .b = {args->b, args->ldb, args->dtype_ab, pairs},
                            .steps = gemm_steps(args->k, pairs)};
-    /* A thread's columns are one piece: the rows of B are read as far as they lie side by side, and a
-     * product is over before a piece that another thread could take is worth its claim. */
+    /* A thread's columns are one piece: the rows of B are read as far as they lie side by side, and
+     * a product is over before a piece that another thread could take is worth its claim. */
     range_run_wide(threads, work, &g, args->n, 32, args->trans_b ? 32 : GEMV_SUMS,
                    args->k * (int64_t)shoal_dtype_bytes(args->dtype_ab));
 }

@@ -2,10 +2,10 @@
  * memory.
  *
  * Each file of this folder is compiled once per instruction set (generic, avx2, avx512,
- * avx512_bf16, neon, neon_bf16; some of them for ops/cpu/amx, too) with SHOALI_ISA set to that name;
- * symbols that cross files carry it through SHOALI_CPU_SYMBOL. `vec` is the widest native register and serves
- * the matrix kernels; everything element-wise uses the 16 lanes of ops/vmath.h, whose bits are the
- * same in all of them.
+ * avx512_bf16, neon, neon_bf16; some of them for ops/cpu/amx, too) with SHOALI_ISA set to that
+ * name; symbols that cross files carry it through SHOALI_CPU_SYMBOL. `vec` is the widest native
+ * register and serves the matrix kernels; everything element-wise uses the 16 lanes of ops/vmath.h,
+ * whose bits are the same in all of them.
  */
 #ifndef SHOALI_OPS_CPU_ISA_H
 #define SHOALI_OPS_CPU_ISA_H
@@ -55,8 +55,9 @@
 #define SHOALI_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define SHOALI_MAX(a, b) ((a) > (b) ? (a) : (b))
 
-/* bf16 pairs are multiplied by the CPU (vdpbf16ps, BFDOT, tiles); elsewhere 16-bit operands are widened.
- * SHOALI_CPU_TILES: this is compiled for ops/cpu/amx, whose products come 32 x 32 x 32 at a time. */
+/* bf16 pairs are multiplied by the CPU (vdpbf16ps, BFDOT, tiles); elsewhere 16-bit operands are
+ * widened. SHOALI_CPU_TILES: this is compiled for ops/cpu/amx, whose products come 32 x 32 x 32 at
+ * a time. */
 #if !defined(SHOALI_CPU_TILES)
 #define SHOALI_CPU_TILES 0
 #endif
@@ -163,8 +164,8 @@ SHOALI_INLINE vec vec_fma(vec a, vec b, vec c)
     return c;
 }
 #endif
-/* Threads for which a call's work is cut: those of the pool, also where it is another's just now and the
- * caller goes on alone, so that what it works in is what a plan knows. */
+/* Threads for which a call's work is cut: those of the pool, also where it is another's just now
+ * and the caller goes on alone, so that what it works in is what a plan knows. */
 SHOALI_INLINE int32_t cpu_threads(const struct shoali_kernel_context *context)
 {
     if (!context->threads && context->device)
@@ -175,8 +176,8 @@ SHOALI_INLINE int32_t cpu_threads(const struct shoali_kernel_context *context)
 #define VEC_PER_UNIT (16 / VEC_LANES)
 
 /* The kernels of the table and the element types they hold for. SOME: for some arguments only,
- * those for which the predicate says so; the others fall to the tables behind this one. WORKING: takes
- * scratch memory, as <name>_workspace says. */
+ * those for which the predicate says so; the others fall to the tables behind this one. WORKING:
+ * takes scratch memory, as <name>_workspace says. */
 #define SHOALI_CPU_KERNELS(KERNEL, SOME, WORKING)                                        \
     WORKING(gemm, SHOALI_SHORT_FLOATS)                                                   \
     KERNEL(pack_b, SHOALI_SHORT_FLOATS)                                                  \
@@ -229,5 +230,6 @@ SHOALI_CPU_KERNELS(KERNEL, SOME, WORKING)
 #undef SOME
 #undef WORKING
 size_t SHOALI_CPU_SYMBOL(packed_b_bytes)(int64_t n, int64_t k, shoal_dtype dtype);
+void SHOALI_CPU_SYMBOL(explain_gemm)(const void *args, int32_t threads, struct shoali_str *text);
 
 #endif

@@ -1,5 +1,5 @@
-/* pairs - sums on their way back to bf16 where the CPU multiplies pairs: rounded to nearest even, but
- * numbers below 2^-126 become zeros of their sign, as products take them. Not so on ARM, whose
+/* pairs - sums on their way back to bf16 where the CPU multiplies pairs: rounded to nearest even,
+ * but numbers below 2^-126 become zeros of their sign, as products take them. Not so on ARM, whose
  * rounding instruction keeps them; its products (bfdot.h) read them as zeros, too. */
 #ifndef SHOALI_OPS_CPU_PAIRS_H
 #define SHOALI_OPS_CPU_PAIRS_H

@@ -1,19 +1,15 @@
 /* Arrays of many pieces, which threads claim in every order and write past the caches: the bits of
  * the reference, from each built table that this CPU can run. */
 #include "base/base.h"
+#include "base/test_cmocka.h"
 #include "ops/kernel.h"
 #include "ops/ops.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { COUNT = 150001, LINE = 64 };
 #define COUNT_BYTES ((size_t)COUNT * 8)
@@ -144,7 +140,8 @@ static void test_fixed_point(void **state)
     }
 }
 
-/* Sums as integers: rows of whole lines, with and without a gap between them, and rows that are none. */
+/* Sums as integers: rows of whole lines, with and without a gap between them, and rows that are
+ * none. */
 static void test_fixed_products(void **state)
 {
     static const int64_t shapes[][4] = {{70, 64, 64, 90}, {9, 200, 208, 90}, {33, 50, 50, 90},

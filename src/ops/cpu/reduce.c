@@ -66,7 +66,7 @@ static void reduce_columns_range(const void *block, int64_t begin, int64_t end)
 void SHOALI_CPU_SYMBOL(reduce)(const void *args, const struct shoali_kernel_context *context)
 {
     const struct shoali_reduce_args *reduce = args;
-    const bool rows = reduce->inner == 1;
+    const bool rows = reduce->inner == 1 && !reduce->row_order;
     range_run_wide(context->threads, rows ? reduce_rows_range : reduce_columns_range, reduce,
                    reduce->outer * reduce->inner, rows ? 1 : 16, rows ? 1 : 16 * WIDE,
                    4 * reduce->reduced);
@@ -119,8 +119,8 @@ SHOALI_INLINE v16 combine(enum shoali_reduce_op op, v16 a, v16 b)
     }
 }
 
-/* Sixteen elements of all sources by the tree: as a binary counter carries, a sum of 2^n sources waits
- * in waiting[n] for its neighbour. `lanes` of them are there. */
+/* Sixteen elements of all sources by the tree: as a binary counter carries, a sum of 2^n sources
+ * waits in waiting[n] for its neighbour. `lanes` of them are there. */
 SHOALI_INLINE v16 tree_of(const struct shoali_reduce_sources_args *args, int64_t i, int64_t lanes,
                           const shoal_dtype dtype)
 {

@@ -48,4 +48,5 @@ const struct shoali_ops_table SHOALI_CPU_PASTE_TABLE(SHOALI_ISA) = {
     .entries = entries,
     .entry_count = sizeof entries / sizeof entries[0],
     .packed_b_bytes = SHOALI_CPU_SYMBOL(packed_b_bytes),
+    .explain_gemm = SHOALI_CPU_SYMBOL(explain_gemm),
 };

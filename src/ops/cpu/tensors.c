@@ -23,10 +23,10 @@ struct lanes {
 
 /* Adds rint(x^2 2^98) of eight numbers below FAST_LIMIT in magnitude, lane by lane.
  *
- * v = x^2 2^98 < 2^114 is exact in a double (48 bits). Of h = rint(v 2^-66) < 2^48 the rest v - h 2^66
- * is exact, and at most 2^65; of that m = rint(rest 2^-33) likewise; what is left is at most 2^32.
- * h 2^66 + m 2^33 is even, so rint(v) is it plus the rounded rest. Adding 1.5*2^52 leaves an integer
- * in a double's low bits, whose difference to the constant's is the integer. */
+ * v = x^2 2^98 < 2^114 is exact in a double (48 bits). Of h = rint(v 2^-66) < 2^48 the rest v - h
+ * 2^66 is exact, and at most 2^65; of that m = rint(rest 2^-33) likewise; what is left is at most
+ * 2^32. h 2^66 + m 2^33 is even, so rint(v) is it plus the rounded rest. Adding 1.5*2^52 leaves an
+ * integer in a double's low bits, whose difference to the constant's is the integer. */
 SHOALI_INLINE void square_eight(const float *x, struct lanes *sum)
 {
     const f64x8 magic = {0x1.8p52, 0x1.8p52, 0x1.8p52, 0x1.8p52,

@@ -96,7 +96,7 @@ static shoal_status check_glu(const void *block)
     if (kind == SHOALI_SILU || kind == SHOALI_GELU_ERF || kind == SHOALI_GELU_TANH ||
         kind == SHOALI_RELU || kind == SHOALI_RELU_SQUARED || kind == SHOALI_SIGMOID)
         return SHOAL_OK;
-    return SHOAL_FAIL(SHOAL_EINVAL, "glu: function %d is no gate", (int)kind);
+    return SHOAL_FAIL(SHOAL_EINVAL, "glu: function %d is not a gate", (int)kind);
 }
 
 const struct shoali_kernel shoali_kernel_glu = {

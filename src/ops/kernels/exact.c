@@ -127,8 +127,3 @@ const struct shoali_kernel shoali_kernel_clip = {
                           SHOALI_OUT(clip, out, F32, SHOALI_COUNT_BY(clip_three))}},
     .check = check_clip,
 };
-
-shoal_status shoali_op_clip(const struct shoali_exec *exec, const struct shoali_clip_args *args)
-{
-    return shoali_kernel_launch(exec, &shoali_kernel_clip, args);
-}

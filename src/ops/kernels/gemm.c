@@ -93,8 +93,9 @@ done:
     return status;
 }
 
-/* Who multiplies a type adds to fp32, too (check_gemm has the combinations): gradients of weights are
- * products of 16-bit operands whose result is fp32, and stay with the table that is best at those. */
+/* Who multiplies a type adds to fp32, too (check_gemm has the combinations): gradients of weights
+ * are products of 16-bit operands whose result is fp32, and stay with the table that is best at
+ * those. */
 const struct shoali_kernel shoali_kernel_gemm = {
     .type =
         {.name = "gemm",
@@ -125,11 +126,12 @@ const struct shoali_kernel shoali_kernel_gemm = {
 };
 
 /* The table that packs B for a type, which is the first that multiplies it; NULL: it has no packed
- * layout. */
+ * layout, or its products run staged. */
 static const struct shoali_ops_table *packer(const struct shoali_ops *ops, shoal_dtype dtype)
 {
     const struct shoali_ops_table *table = shoali_ops_table_for(ops, &shoali_kernel_gemm, dtype);
-    return table->packed_b_bytes != NULL ? table : NULL;
+    const bool reached = table->memory != NULL || !ops->staged;
+    return reached && table->packed_b_bytes != NULL ? table : NULL;
 }
 
 shoal_status shoali_op_gemm(const struct shoali_exec *exec, const struct shoali_gemm_args *args)

@@ -222,7 +222,7 @@ static shoal_status check_tile_backward(const void *block)
     SHOAL_TRY(status, shoali_check_at_least(name, "first", args->first, 0), done);
     if ((args->dtype == SHOAL_F64) != (args->dtype_out == SHOAL_F64))
         status =
-            SHOAL_FAIL(SHOAL_EINVAL, "%s: dtype is %s and dtype_out %s; F64 goes with F64 alone",
+            SHOAL_FAIL(SHOAL_EINVAL, "%s: dtype is %s and dtype_out %s; with F64 both must be F64",
                        name, shoal_dtype_name(args->dtype), shoal_dtype_name(args->dtype_out));
 done:
     return status;

@@ -40,7 +40,7 @@ static shoal_status check_copy(const void *block)
         SHOAL_TRY(status, shoali_check_at_least(name, "y_stride", args->y_stride[d], 0), done);
     }
     if (shoal_shape_count(&shape) < 0)
-        status = SHOAL_FAIL(SHOAL_EINVAL, "copy_strided: %s is no valid shape",
+        status = SHOAL_FAIL(SHOAL_EINVAL, "copy_strided: %s is not a valid shape",
                             shoali_shape_format(&shape, text));
     else if (args->accumulate && args->dtype >= SHOAL_I32)
         status = SHOAL_FAIL(SHOAL_EINVAL, "copy_strided: it adds floats, and dtype is %s",

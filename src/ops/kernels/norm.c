@@ -16,7 +16,7 @@ static shoal_status check_groups(const char *kernel, int64_t rows, int64_t colum
     if (group == 0)
         return SHOAL_OK;
     if (rows % group != 0 || !shoali_mul(group, columns, &width)) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "%s: %lld rows are no whole number of groups of %lld",
+        status = SHOAL_FAIL(SHOAL_EINVAL, "%s: %lld rows are not divisible into groups of %lld",
                             kernel, (long long)rows, (long long)group);
         goto done;
     }

@@ -33,9 +33,9 @@ static shoal_status check_rotary(const void *block)
     SHOAL_TRY(status, shoali_check_at_least("rotary", "first_position", args->first_position, 0),
               done);
     if (args->first_position > SHOALI_ROTARY_POSITIONS - args->length) {
-        status = SHOAL_FAIL(SHOAL_EINVAL, "rotary: positions %lld and the %lld behind it reach %d",
-                            (long long)args->first_position, (long long)args->length,
-                            SHOALI_ROTARY_POSITIONS);
+        status = SHOAL_FAIL(
+            SHOAL_EINVAL, "rotary: position %lld and the %lld after it reach the limit %d",
+            (long long)args->first_position, (long long)args->length, SHOALI_ROTARY_POSITIONS);
         goto done;
     }
     SHOAL_TRY(status, check_pairs(args), done);

@@ -1,4 +1,4 @@
-/* sources - description of the collectives' arithmetic, and its two ways to run. */
+/* sources - description of the collectives' arithmetic. */
 #include "ops/kernel.h"
 
 static int64_t destinations_count(const void *block)
@@ -11,7 +11,7 @@ static shoal_status check_pointers(const char *array, const void *const *pointer
 {
     for (int32_t i = 0; i < count; i++)
         if (pointers[i] == NULL)
-            return SHOAL_FAIL(SHOAL_EINVAL, "reduce_sources: %s[%d] is NULL of %d", array, (int)i,
+            return SHOAL_FAIL(SHOAL_EINVAL, "reduce_sources: %s[%d] of %d is NULL", array, (int)i,
                               (int)count);
     return SHOAL_OK;
 }
@@ -53,8 +53,8 @@ done:
     return status;
 }
 
-/* Two arrays of pointers and more bytes than a launch copies: the front launches a small block that
- * borrows this one. The first of each array stands for all: whether there is anything to do. */
+/* Two arrays of pointers. The first of each array stands for all: whether there is anything to do.
+ */
 const struct shoali_kernel shoali_kernel_reduce_sources = {
     .type = {.name = "reduce_sources",
              .args_bytes = sizeof(struct shoali_reduce_sources_args),
@@ -70,45 +70,4 @@ const struct shoali_kernel shoali_kernel_reduce_sources = {
 void shoali_host_reduce(const struct shoali_ops *ops, const struct shoali_reduce_sources_args *args)
 {
     shoali_ops_run(ops, &shoali_kernel_reduce_sources, args);
-}
-
-/* What is launched in its place: host pointers, which no accelerator translates. */
-struct borrowed_args {
-    const struct shoali_reduce_sources_args *args;
-    shoali_kernel_fn fn;
-};
-
-static void run_borrowed(const void *args, const struct shoali_kernel_context *context)
-{
-    const struct borrowed_args *borrowed = args;
-    borrowed->fn(borrowed->args, context);
-}
-
-shoal_status shoali_op_reduce_sources(const struct shoali_exec *exec,
-                                      const struct shoali_reduce_sources_args *args)
-{
-    static const struct shoali_kernel_type type = {.name = "reduce_sources",
-                                                   .args_bytes = sizeof(struct borrowed_args)};
-    const struct shoali_kernel *kernel = &shoali_kernel_reduce_sources;
-    const struct shoali_accelerator *accelerator =
-        shoali_device_accelerator(shoali_stream_device(exec->stream));
-    shoal_status status;
-    bool empty;
-    SHOAL_TRY(status, shoali_kernel_check(kernel, args, &empty), done);
-    if (empty)
-        goto done;
-    /* Where the host may use device addresses work is done within the launch, so borrowing is safe.
-     */
-    if (!accelerator->host_accessible) {
-        status = SHOAL_FAIL(SHOAL_EUNSUPPORTED,
-                            "reduce_sources: the memory of accelerator '%s' is closed to the host; "
-                            "use a communication backend that stages through host memory",
-                            accelerator->name);
-        goto done;
-    }
-    const struct borrowed_args borrowed = {args,
-                                           shoali_ops_choose(exec->ops, kernel, args, NULL)->fn};
-    SHOAL_TRY(status, shoali_launch(exec->stream, &type, run_borrowed, &borrowed), done);
-done:
-    return status;
 }

@@ -95,15 +95,16 @@ static void R(axpy)(const struct shoali_axpy_args *args)
     }
 }
 
-/* inner 1: one contiguous row, lane order; else one accumulator over the rows. */
+/* inner 1 without row_order: one contiguous row, lane order; else one accumulator over the rows. */
 static REAL R(reduce_one)(const struct shoali_reduce_args *args, int64_t outer, int64_t inner)
 {
     REAL partial[16] = {0};
+    const bool lanes = args->inner == 1 && !args->row_order;
     for (int64_t r = 0; r < args->reduced; r++) {
         const int64_t at = (outer * args->reduced + r) * args->inner + inner;
-        partial[args->inner == 1 ? r % 16 : 0] += R(load)(args->x, at, args->dtype);
+        partial[lanes ? r % 16 : 0] += R(load)(args->x, at, args->dtype);
     }
-    return args->inner == 1 ? R(lane_total)(partial) : partial[0];
+    return lanes ? R(lane_total)(partial) : partial[0];
 }
 
 static void R(reduce)(const struct shoali_reduce_args *args)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* MPI is one per process, and so is this. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -47,11 +48,12 @@ static void settle(void)
 #else
 enum { SETTLE_ROUNDS = 2, SETTLE_S = 10 };
 
-/* MPICH over UCX, before 4.2, takes leave of every peer in MPI_Finalize and then waits in a barrier of the
- * launcher, where it answers nobody: over TCP a rank that comes a moment later waits for its peers'
- * answers for ever. So there is no leave-taking: this stands before UCX's own function for a libmpich
- * that the plug-in has loaded (not for one that the program is linked with), and says that it is done.
- * After `settle` nothing is under way; MPI_Finalize closes the connections with the worker. */
+/* MPICH over UCX, before 4.2, takes leave of every peer in MPI_Finalize and then waits in a barrier
+ * of the launcher, where it answers nobody: over TCP a rank that comes a moment later waits for its
+ * peers' answers for ever. So there is no leave-taking: this stands before UCX's own function for a
+ * libmpich that the plug-in has loaded (not for one that the program is linked with), and says that
+ * it is done. After `settle` nothing is under way; MPI_Finalize closes the connections with the
+ * worker. */
 __attribute__((visibility("default"))) void *ucp_disconnect_nb(void *endpoint);
 void *ucp_disconnect_nb(void *endpoint)
 {
@@ -59,8 +61,8 @@ void *ucp_disconnect_nb(void *endpoint)
     return NULL; /* UCS_OK */
 }
 
-/* What a rank has sent lies with its peers after the first barrier. So the second one's messages find
- * empty sockets, and have left when it is over. */
+/* What a rank has sent lies with its peers after the first barrier. So the second one's messages
+ * find empty sockets, and have left when it is over. */
 static void settle(void)
 {
     const double until = MPI_Wtime() + SETTLE_S;
@@ -76,13 +78,17 @@ static void settle(void)
 }
 #endif
 
-/* A parent of `shoal run` tells the front why the rank has failed, and its own end makes mpirun end the
- * others; Hydra would kill it first. */
+/* A parent of `shoal run` tells the front why the rank has failed, and its own end makes mpirun end
+ * the others; Hydra would kill it first. */
 static bool has_parent(void)
 {
     const char *name = getenv("SHOAL_LAUNCHER");
     return name && *name;
 }
+
+/* For the launcher to pass on the rank's last words: Hydra, told to end the job at once, drops what
+ * it has not read of them in one job of twenty. */
+enum { FORWARD_MS = 100 };
 
 /* A rank that ends with an error has said why; MPI ends those that would wait for it. */
 static void end_with_process(int code, void *unused)
@@ -94,6 +100,8 @@ static void end_with_process(int code, void *unused)
         settle();
         MPI_Finalize();
     } else if (!has_parent()) {
+        (void)fflush(stderr);
+        nanosleep(&(struct timespec){.tv_nsec = FORWARD_MS * 1000000}, NULL);
         MPI_Abort(MPI_COMM_WORLD, code);
     }
 }

@@ -85,9 +85,10 @@ static bool is_tcp_alone(const char *transports)
     return alone;
 }
 
-/* For a machine that has nothing but TCP, where the user has not said otherwise. A piece is taken out of
- * the engine's memory anyway: asking whether there is room for it (a rendezvous) only costs a way to and
- * fro. UCX 1.13 ends the process when a connection breaks amid a message that it sends without a copy. */
+/* For a machine that has nothing but TCP, where the user has not said otherwise. A piece is taken
+ * out of the engine's memory anyway: asking whether there is room for it (a rendezvous) only costs
+ * a way to and fro. UCX 1.13 ends the process when a connection breaks amid a message that it sends
+ * without a copy. */
 static ucs_status_t configure_tcp(ucp_config_t *config)
 {
     static const struct {
@@ -274,7 +275,8 @@ static int release(struct shoali_p2p_comm *comm)
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
-/* With the lock. Threads that sleep learn that this one has taken what they were to be woken for. */
+/* With the lock. Threads that sleep learn that this one has taken what they were to be woken
+ * for. */
 static unsigned move(struct worker *worker)
 {
     const unsigned moved = ucp_worker_progress(worker->ucp);

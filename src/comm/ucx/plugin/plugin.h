@@ -3,13 +3,13 @@
  * Compiled into libshoal_ucx.so where the building machine has UCX's headers, and loaded when ranks
  * are to be connected by it: neither libshoal nor the program has a symbol of UCX.
  *
- * One UCP context and one worker per rank, used by one thread at a time under a lock of the worker's
- * own; ranks may be threads. Messages are tagged ones: the upper half of UCX's 64 bits is the tag, the
- * lower half the sender. Endpoints handle errors of their peer: a rank whose connection breaks is
- * lost, what is sent to it fails, and `find_lost` names it.
+ * One UCP context and one worker per rank, used by one thread at a time under a lock of the
+ * worker's own; ranks may be threads. Messages are tagged ones: the upper half of UCX's 64 bits is
+ * the tag, the lower half the sender. Endpoints handle errors of their peer: a rank whose
+ * connection breaks is lost, what is sent to it fails, and `find_lost` names it.
  *
- * UCX takes its options from the environment (UCX_...). On a machine without RDMA devices some are chosen
- * here when the user has not: UCX_TLS=tcp,self and how messages go over TCP (plugin.c). */
+ * UCX takes its options from the environment (UCX_...). On a machine without RDMA devices some are
+ * chosen here when the user has not: UCX_TLS=tcp,self and how messages go over TCP (plugin.c). */
 #ifndef SHOALI_UCX_PLUGIN_H
 #define SHOALI_UCX_PLUGIN_H
 
@@ -26,8 +26,8 @@ struct shoali_ucx_table {
                 struct shoali_p2p_comm *comm);
     /* Where others reach it. *bytes in: capacity, out: what it takes. */
     int (*address)(struct shoali_p2p_comm comm, void *address, size_t *bytes);
-    /* Says where a peer is, before the first message to or from it. Returns at once. Among many ranks
-     * few ever talk to each other: there the connection is made with the first message. */
+    /* Says where a peer is, before the first message to or from it. Returns at once. Among many
+     * ranks few ever talk to each other: there the connection is made with the first message. */
     int (*connect)(struct shoali_p2p_comm comm, int32_t peer, const void *address, size_t bytes);
     struct shoali_p2p_table p2p;
 };

@@ -17,14 +17,14 @@
  * their sign and results that are tiny after rounding replaced by such zeros, whatever the thread's
  * control word says. c begins as +0 and is carried in fp32. So an element of C is a function of its
  * row of A, its column of B and K: not of threads, blocks, packing, or the number of rows.
- * Attention's products have the same order: over the head's elements for S = Q K^T and dP = dO V^T; over
- * keys, steps beginning at multiples of 32, for O = P V and dQ = dS K; over queries, likewise, for
- * dV = P^T dO and dK = dS^T Q. What a row does not see is +0 in P and dS.
- * The bits are those of TDPBF16PS as measured on hardware (Sapphire Rapids); amx_test.c compares the
- * two tables where a machine has both.
+ * Attention's products have the same order: over the head's elements for S = Q K^T and dP = dO V^T;
+ * over keys, steps beginning at multiples of 32, for O = P V and dQ = dS K; over queries, likewise,
+ * for dV = P^T dO and dK = dS^T Q. What a row does not see is +0 in P and dS.
+ * The bits are those of TDPBF16PS as measured on hardware (Sapphire Rapids); amx_test.c compares
+ * the two tables where a machine has both.
  *
- * TILES. A tile register holds 16 rows of 64 bytes. Four of them are 32 x 32 sums, two are 32 rows of
- * A by one step, two are one step by 32 columns of B:
+ * TILES. A tile register holds 16 rows of 64 bytes. Four of them are 32 x 32 sums, two are 32 rows
+ * of A by one step, two are one step by 32 columns of B:
  *     A   16 rows x 32 elements, in place when A is stored by rows, else packed
  *     B   16 pairs x 16 columns, each a word (k low, k+1 high)
  *     packed A: for each 16 rows, for each step 1 KiB; packed B: for each 16 columns, for each step
@@ -48,8 +48,8 @@ static inline int64_t amx_steps(int64_t k)
     return (k + AMX_STEP - 1) / AMX_STEP;
 }
 
-/* Up to 32 x 32 sums over `steps`. Strides of a and b in bytes, of sums in elements. The rows are those
- * that are configured. */
+/* Up to 32 x 32 sums over `steps`. Strides of a and b in bytes, of sums in elements. The rows are
+ * those that are configured. */
 struct amx_block {
     const char *a; /* rows 0 .. 15; rows 16 .. begin a_half later */
     int64_t a_row, a_half, a_step;
@@ -65,16 +65,16 @@ struct amx_block {
 void SHOALI_CPU_SYMBOL(amx_block)(struct amx_tiles *tiles, const struct amx_block *block, int rows,
                                   int units);
 
-/* A panel of B: up to 32 columns from c0 on, k elements of each; units of 16 columns `unit_words` apart.
- * `transposed`: stored [columns][k]. */
+/* A panel of B: up to 32 columns from c0 on, k elements of each; units of 16 columns `unit_words`
+ * apart. `transposed`: stored [columns][k]. */
 void SHOALI_CPU_SYMBOL(amx_pack_b)(const struct gemm_source *from, bool transposed, int64_t k,
                                    int64_t c0, int64_t columns, int64_t unit_words, uint32_t *to);
 /* Rows [r0, r0+rows) of A stored by rows, as packed A; 16 rows are a unit. */
 void SHOALI_CPU_SYMBOL(amx_pack_rows)(const struct gemm_source *from, int64_t k, int64_t r0,
                                       int64_t rows, int64_t unit_words, uint32_t *to);
 
-/* A product of few rows that need not pack B (few_rows.c): whether it is one, and the product, which is
- * false when it has no memory. */
+/* A product of few rows that need not pack B (few_rows.c): whether it is one, and the product,
+ * which is false when it has no memory. */
 bool SHOALI_CPU_SYMBOL(amx_few_rows_takes)(const struct shoali_gemm_args *args);
 size_t SHOALI_CPU_SYMBOL(amx_few_rows_workspace)(const struct shoali_gemm_args *args);
 bool SHOALI_CPU_SYMBOL(amx_few_rows)(const struct shoali_gemm_args *args,
@@ -86,8 +86,8 @@ struct amx_rows_to {
     int64_t group, row,
         step; /* from 16 rows to the next 16, from a row and from a step to the next */
 };
-/* Columns [c0, c0+columns) of [k][columns], from row k0 on, become rows; zeros fill the last group and
- * the last step. */
+/* Columns [c0, c0+columns) of [k][columns], from row k0 on, become rows; zeros fill the last group
+ * and the last step. */
 void SHOALI_CPU_SYMBOL(amx_pack_columns)(const struct gemm_source *from, int64_t k0, int64_t k,
                                          int64_t c0, int64_t columns, const struct amx_rows_to *to);
 

@@ -1,19 +1,15 @@
-/* Tiles: the arithmetic of one step, the products of the emulated table and of the real one, against
- * plain loops in the order that amx.h promises. Where the CPU has no tiles the real one's instructions
- * are trapped and executed, and counted. */
+/* Tiles: the arithmetic of one step, the products of the emulated table and of the real one,
+ * against plain loops in the order that amx.h promises. Where the CPU has no tiles the real one's
+ * instructions are trapped and executed, and counted. */
 #include "base/base.h"
 #include "base/cpu.h"
+#include "base/test_cmocka.h"
 #include "ops/cpu/amx/tiles.h"
 #include "ops/ops.h"
 #include "tools/tile_trap.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 extern const struct shoali_ops_table shoali_ops_cpu_amx_emulated;
 #if defined(__x86_64__)
@@ -42,8 +38,8 @@ static float zero_if_denormal(float x)
 {
     return isfinite(x) && fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x;
 }
-/* Products and sums of at most 2^-60 are scaled, so that rounding is to 24 bits whatever the exponent;
- * what is less than 2^-126 then was tiny after rounding. */
+/* Products and sums of at most 2^-60 are scaled, so that rounding is to 24 bits whatever the
+ * exponent; what is less than 2^-126 then was tiny after rounding. */
 static float plain_fma(float x, float y, float z)
 {
     const float r = fmaf(x, y, z);
@@ -285,9 +281,9 @@ static int64_t blocks_of(int64_t k)
     return k > 1024 ? (k + 1023) / 1024 : 1;
 }
 
-/* block.c: of each 32 x 32 sums a step multiplies as many tiles as there are sums, and loads those of
- * A and of B once. Sums are zeros at first, are stored after each block of K and loaded again before
- * the next one. */
+/* block.c: of each 32 x 32 sums a step multiplies as many tiles as there are sums, and loads those
+ * of A and of B once. Sums are zeros at first, are stored after each block of K and loaded again
+ * before the next one. */
 static struct tile_trap_counts expected_of(const struct shoali_gemm_args *g)
 {
     struct tile_trap_counts want = {0};

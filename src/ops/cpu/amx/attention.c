@@ -1,7 +1,8 @@
 /* attention - the products of attention's tiles, 32 x 32 sums at a time.
  *
- * Steps are filled up to whole ones: what lies beyond `steps` words of a row of A and of the rows of B
- * is there and zero in one of the two and finite in the other (attention.c, attention_backward.c).
+ * Steps are filled up to whole ones: what lies beyond `steps` words of a row of A and of the rows
+ * of B is there and zero in one of the two and finite in the other (attention.c,
+ * attention_backward.c).
  */
 #include "ops/cpu/attention.h"
 

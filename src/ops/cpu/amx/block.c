@@ -40,8 +40,8 @@ SHOALI_INLINE void end_sums(const struct amx_tiles *tiles, const struct amx_bloc
         AMX_STORE(tiles, 3, below + 16, row);
 }
 
-/* Inlined with constant halves. The operands of the next step are loaded between the products of this
- * one, each as soon as its register has been read for the last time. */
+/* Inlined with constant halves. The operands of the next step are loaded between the products of
+ * this one, each as soon as its register has been read for the last time. */
 SHOALI_INLINE void run_block(struct amx_tiles *tiles, const struct amx_block *x, const bool lower,
                              const bool right)
 {

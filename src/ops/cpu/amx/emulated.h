@@ -1,5 +1,5 @@
-/* emulated - what a tile instruction computes, in plain C: for machines without AMX, and where there
- * is no memory to pack for it.
+/* emulated - what a tile instruction computes, in plain C: for machines without AMX, and where
+ * there is no memory to pack for it.
  *
  * amx_plain_step is the definition, one element at a time, with the corner cases that the hardware
  * has. amx_emulated_multiply does 16 columns at once and leaves to the definition what vectors

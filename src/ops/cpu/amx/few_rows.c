@@ -1,9 +1,10 @@
 /* few_rows - products of at most 16 rows with a B stored [columns][k], which is read where it lies.
  *
  * Packing B would take longer than such a product. So the operands change places: columns of C are
- * rows of a tile of A, in place, and the few rows of A are one unit of B. An element is the sum of the
- * same products in the same order, and each is commutative, but for which of two NaNs it keeps. The time is that of memory giving B, of which
- * the next block is asked for while this one is multiplied.
+ * rows of a tile of A, in place, and the few rows of A are one unit of B. An element is the sum of
+ * the same products in the same order, and each is commutative, but for which of two NaNs it keeps.
+ * The time is that of memory giving B, of which the next block is asked for while this one is
+ * multiplied.
  */
 #include "ops/cpu/amx/amx.h"
 #include "ops/cpu/range.h"

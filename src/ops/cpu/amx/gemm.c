@@ -3,15 +3,16 @@
  * Each thread's share is a rectangle of C. k is taken in equal blocks of at most BLOCK_STEPS,
  * between which sums are carried in fp32.
  *
- * A K of some blocks: within a share, columns are taken in blocks of nc and rows in blocks of mc, so
- * that their A, all of k, stays in the second-level cache while the panels of 32 columns pass; some
- * panels of such a block are the piece that a thread claims. A panel of B that is not packed yet is
- * when it is first used, and serves all row blocks, as a packed block of A serves its pieces.
+ * A K of some blocks: within a share, columns are taken in blocks of nc and rows in blocks of mc,
+ * so that their A, all of k, stays in the second-level cache while the panels of 32 columns pass;
+ * some panels of such a block are the piece that a thread claims. A panel of B that is not packed
+ * yet is when it is first used, and serves all row blocks, as a packed block of A serves its
+ * pieces.
  *
- * A K of more (the dx of a vocabulary): rows would be too few for what a panel of B costs. A piece is
- * all rows of the share, or ROWS_AT_ONCE, by some panels; a block of k is outside, and both operands'
- * part of it is packed when it comes. Such pieces are long: a share is at least two of them, so that
- * who loses its core leaves work to others.
+ * A K of more (the dx of a vocabulary): rows would be too few for what a panel of B costs. A piece
+ * is all rows of the share, or ROWS_AT_ONCE, by some panels; a block of k is outside, and both
+ * operands' part of it is packed when it comes. Such pieces are long: a share is at least two of
+ * them, so that who loses its core leaves work to others.
  */
 #include "base/nontemporal.h"
 #include "ops/cpu/amx/amx.h"
@@ -73,8 +74,8 @@ static int64_t packed_steps(const struct plan *plan)
     return plan->outside ? plan->kc : plan->steps;
 }
 
-/* Where A's rows from i on begin in the block of k; of the last step, if K ends within it, a copy. `i`
- * counts from the row block's first, `at->i0`. */
+/* Where A's rows from i on begin in the block of k; of the last step, if K ends within it, a copy.
+ * `i` counts from the row block's first, `at->i0`. */
 static void point_to_a(const struct place *at, int64_t i, int rows, uint32_t *last,
                        struct amx_block *block)
 {
@@ -121,7 +122,8 @@ static void pack_panel(const struct place *at, int64_t j, int64_t columns, uint3
     (&from, plan->args->trans_b, k - k0, j, columns, packed_steps(plan) * AMX_TILE_WORDS, to);
 }
 
-/* The panel of columns [j, j+columns) of C from the block of k on; *unit: bytes to its second unit. */
+/* The panel of columns [j, j+columns) of C from the block of k on; *unit: bytes to its second
+ * unit. */
 static const char *get_panel(struct place *at, int64_t j, int64_t columns, int64_t *unit)
 {
     const struct plan *plan = at->plan;
@@ -142,8 +144,8 @@ static const char *get_panel(struct place *at, int64_t j, int64_t columns, int64
     return (const char *)(panel + before);
 }
 
-/* All rows of the block against 32 columns, in the block of k. The lines of C are asked for before the
- * product that they wait for. */
+/* All rows of the block against 32 columns, in the block of k. The lines of C are asked for before
+ * the product that they wait for. */
 static void run_panel(struct place *at, int64_t j, float *carry)
 {
     const struct plan *plan = at->plan;
@@ -289,8 +291,8 @@ static int64_t pieces_of(const void *arg, int32_t share, int32_t shares)
     return r.in_m * r.in_n * r.in_block;
 }
 
-/* Rows inside columns; with a B that is packed, unless blocks of k are outside, there is one block of
- * columns. */
+/* Rows inside columns; with a B that is packed, unless blocks of k are outside, there is one block
+ * of columns. */
 static void enter_piece(const struct shoali_claim *claim, struct place *at)
 {
     const struct plan *plan = at->plan;
@@ -347,8 +349,8 @@ static void work(void *arg, struct shoali_claim *claim)
     AMX_RELEASE(&at.tiles);
 }
 
-/* Splits the threads into a grid so that the slowest has least to do; packing an element costs about
- * as much as fifty products of it. */
+/* Splits the threads into a grid so that the slowest has least to do; packing an element costs
+ * about as much as fifty products of it. */
 static void choose_grid(struct plan *plan, int32_t threads)
 {
     const double m = ceil((double)plan->args->m / AMX_SQUARE);

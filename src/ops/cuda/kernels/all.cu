@@ -1,0 +1,10 @@
+/* The image: all kernels, which nvcc compiles as one file. */
+#include "ops/cuda/kernels/attention.cu"
+#include "ops/cuda/kernels/attention_mma.cu"
+#include "ops/cuda/kernels/columns.cu"
+#include "ops/cuda/kernels/elementwise.cu"
+#include "ops/cuda/kernels/losses.cu"
+#include "ops/cuda/kernels/products.cu"
+#include "ops/cuda/kernels/rows.cu"
+#include "ops/cuda/kernels/tokens.cu"
+#include "ops/cuda/kernels/updates.cu"

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Waits that are said: who waits for whom, where. Ranks that others wait for do not come, come late, are stopped or hold a lock;
+# after 5 s there is a line.  Usage: waits_test.sh SHOAL
+. "$(dirname "$0")/check.sh"
+shoal=$(readlink -f "$1")
+unset KMP_AFFINITY SHOAL_COMM SHOAL_LOG RANK WORLD_SIZE SHOAL_FAULT SHOAL_JOB_ID MASTER_ADDR MASTER_PORT SHOAL_SECRET SHOAL_SECRET_FILE
+cd "$folder" || exit 1
+folder=$PWD
+seq 4000 >text
+echo '{"train_batch_size": 2, "optimizer": {"type": "SGD", "params": {"lr": 0.1}}}' >config.json
+train=("$shoal" pretrain gpt --num-layers 1 --hidden-size 16 --num-attention-heads 2 --seq-length 16 --threads 1 --eval-iters 0
+    --data-path text --deepspeed_config config.json --train-iters 1)
+port=$((20000 + RANDOM % 12000))
+pids=()
+# rank NAME RANK PORT COMMAND...: in the background for 8 s, its output in NAME
+rank() {
+    local name=$1 rank=$2 port=$3
+    shift 3
+    RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 LOCAL_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port timeout -s KILL "${seconds:-8}" "$@" >"$name" 2>&1 </dev/null &
+    pids+=($!)
+}
+# line NAME TEXT: a line of NAME is a warning with the text
+line() { grep -q "warning: waiting for [5-8] s $2" "$1" || complain "$1: no line \"$2\": $(cat "$1")"; }
+
+# one that does not come, by each way to meet; all at once, as nothing is computed
+rank no_rank0 1 $port "${train[@]}"
+rank no_rank1 0 $((port + 1)) "${train[@]}"
+SHOAL_COMM=ucx rank ucx_rank0 1 $((port + 2)) "${train[@]}"
+SHOAL_COMM=ucx rank ucx_rank1 0 $((port + 3)) "${train[@]}"
+# loopback that is down
+if unshare -n true 2>/dev/null; then
+    rank no_loopback 1 $((port + 4)) unshare -n "${train[@]}"
+    loopback=$!
+fi
+# a rank 0 that is stopped when it has answered once: the other one waits in a collective
+seconds=20
+rank stopped_0 0 $((port + 5)) env SHOAL_FAULT=comm.post:40@0=stop "${train[@]}" --train-iters 1000 --log-interval 1000
+rank stopped_1 1 $((port + 5)) "${train[@]}" --train-iters 1000 --log-interval 1000
+# a lock of the token cache that another process holds
+mkdir locked && cp text locked/text
+"${train[@]}" --data-path locked/text >first 2>&1 || complain "$(cat first)"
+tokens=$(echo locked/.shoal-cache/*.shoal-tokens)
+rm "$tokens"
+(umask 077 && : >"$tokens.lock")
+flock "$tokens.lock" sleep 9 &
+rank locked_0 0 $((port + 6)) env -u RANK -u WORLD_SIZE "${train[@]}" --data-path locked/text
+# pipes that nobody writes into
+mkfifo pipe
+rank piped 0 0 env -u RANK -u WORLD_SIZE "${train[@]}" --deepspeed_config pipe
+rank piped_plan 0 0 env -u RANK -u WORLD_SIZE "$shoal" plan gpt --deepspeed_config=pipe
+# hosts that do not answer, before and after the start; ranks that take long to end
+mkdir bin && printf '#!/bin/sh\nexec sleep 9\n' >bin/ssh && chmod +x bin/ssh
+printf 'far-0 slots=1\nfar-1 slots=1\n' >hosts
+PATH=$folder/bin:$PATH rank asked 0 0 env -u RANK -u WORLD_SIZE -u MASTER_PORT "$shoal" run -H hosts --launcher ssh true
+PATH=$folder/bin:$PATH rank started 0 0 env -u RANK -u WORLD_SIZE -u MASTER_PORT "$shoal" run -H hosts --launcher ssh --no_preflight --master_port 4711 true
+rank ends 0 0 env -u RANK -u WORLD_SIZE -u MASTER_PORT bash -c '"$0" run --no_local_rank --grace_period 60 sh -c "trap \"\" TERM; exec sleep 20" & sleep 0.5; kill $!; sleep 6.5; kill $!; wait' "$shoal"
+sleep 7
+for name in no_rank0 ucx_rank0; do
+    grep -q "connected by ucx\|plug-in" $name && echo "left out: $name" && continue
+    line $name "for rank 0: no answer from 127.0.0.1:"
+done
+line no_rank1 "for other ranks to join at 127.0.0.1:$((port + 1)); of 2 these have not: 1"
+grep -q "plug-in" ucx_rank1 || line ucx_rank1 "for other ranks to join; of 2 these have not: 1"
+if [ -n "${loopback:-}" ]; then
+    line no_loopback "for rank 0: there is no way to 127.0.0.1:.*ip link set lo up"
+fi
+grep -q "waiting for another process to write into the pipe pipe: [5-8] s so far" piped || complain "a pipe: $(cat piped)"
+grep -q "waiting for another process to write .*pipe.*: [5-8] s so far" piped_plan || complain "a pipe: $(cat piped_vocabulary)"
+line asked "for the answer of host far-0 and others by ssh"
+line started "for 2 of 2 hosts to start their ranks: far-0, far-1; ssh has not connected"
+line ends "for 1 of 1 ranks to save and end; a second signal ends them at once"
+line locked_0 "for another process that makes locked/.shoal-cache/"
+grep -q "waiting for [5-9] s for rank 0 to come to " stopped_1 || complain "a stopped rank 0: $(cat stopped_1)"
+for pid in "${pids[@]}"; do
+    kill -9 $(cat /proc/$pid/task/*/children 2>/dev/null) $pid 2>/dev/null
+    wait $pid 2>/dev/null
+done
+finish

@@ -1,0 +1,2 @@
+/* The kernels, for the build that checks each access. */
+#include "ops/cuda/kernels/all.cu"

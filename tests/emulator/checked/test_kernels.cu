@@ -1,0 +1,2 @@
+/* The kernels of tests, for the build that checks each access. */
+#include "../test_kernels.cu"
