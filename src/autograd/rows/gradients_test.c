@@ -229,14 +229,21 @@ static double largest(const double *values, int64_t count)
     return found;
 }
 
+/* Of a chain of up to 4 ops with sums of up to 20 terms, each result rounded to eps relative. */
+#define ROUNDINGS 32
+
+/* `moved`: what `expected` becomes when each value moves by one rounding. */
 static void compare_arrays(const char *name, const double *got, const double *expected,
-                           int64_t count, double relative)
+                           const double *moved, int64_t count, double eps)
 {
     const double scale = largest(expected, count) + 0.1;
+    double change = 0;
     for (int64_t i = 0; i < count; i++)
-        if (!(fabs(got[i] - expected[i]) <= relative * scale))
-            fail_msg("%s: element %lld is %g, in F64 %g (largest %g)", name, (long long)i, got[i],
-                     expected[i], scale);
+        change = fmax(change, fabs(moved[i] - expected[i]));
+    for (int64_t i = 0; i < count; i++)
+        if (!(fabs(got[i] - expected[i]) <= ROUNDINGS * (eps * scale + change)))
+            fail_msg("%s: element %lld is %g, in F64 %g (largest %g, one rounding changes %g)",
+                     name, (long long)i, got[i], expected[i], scale, change);
 }
 
 /* Gradients of one type, as doubles. */
@@ -260,27 +267,47 @@ static void gradients_of(const struct op_case *op, shoal_dtype dtype, const char
     check_close(&check);
 }
 
-/* A chain of up to 4 ops, each result rounded to eps relative, sums of up to 20 terms: 32 eps of
- * the largest element. */
+/* Moves each value by eps relative, up or down by the seed. */
+static void move_values(const struct op_case *op, uint64_t seed, double eps,
+                        const struct values *values, struct values *moved)
+{
+    double sign[MAX_ELEMENTS];
+    *moved = *values;
+    for (int32_t i = 0; i < op->inputs; i++) {
+        rig_random(seed, "input sign", -1, 1, sign, shoal_shape_count(&op->in[i]));
+        for (int64_t e = 0; e < shoal_shape_count(&op->in[i]); e++)
+            moved->in[i][e] *= 1 + copysign(eps, sign[e]);
+    }
+    for (int32_t i = 0; i < op->params; i++) {
+        rig_random(seed, "param sign", -1, 1, sign, shoal_shape_count(&op->param[i]));
+        for (int64_t e = 0; e < shoal_shape_count(&op->param[i]); e++)
+            moved->param[i][e] *= 1 + copysign(eps, sign[e]);
+    }
+}
+
+/* A norm of nearly equal values enlarges roundings without limit, so the tolerance has two parts:
+ * roundings of the largest element, and what one rounding of all values changes. */
 static void check_type(shoal_dtype dtype, double eps, const char *ops)
 {
-    static struct values values;
-    static struct gradients got, expected;
+    static struct values values, other;
+    static struct gradients got, expected, moved;
     const uint64_t seed = rig_seed(shoal_dtype_name(dtype));
     for (int32_t c = 0; c < CASES; c++) {
         const struct op_case *op = &cases[c];
         make_values(op, seed, &values);
         if (dtype == SHOAL_BF16 || dtype == SHOAL_F16)
             round_values(op, dtype, &values);
+        move_values(op, seed, eps, &values, &other);
         gradients_of(op, dtype, ops, seed, &values, &got);
         gradients_of(op, SHOAL_F64, "ref", seed, &values, &expected);
+        gradients_of(op, SHOAL_F64, "ref", seed, &other, &moved);
         for (int32_t i = 0; i < op->inputs; i++)
             if (!is_ids(op, i))
-                compare_arrays(op->name, got.in[i], expected.in[i], shoal_shape_count(&op->in[i]),
-                               32 * eps);
+                compare_arrays(op->name, got.in[i], expected.in[i], moved.in[i],
+                               shoal_shape_count(&op->in[i]), eps);
         for (int32_t i = 0; i < op->params; i++)
-            compare_arrays(op->name, got.param[i], expected.param[i],
-                           shoal_shape_count(&op->param[i]), 32 * eps);
+            compare_arrays(op->name, got.param[i], expected.param[i], moved.param[i],
+                           shoal_shape_count(&op->param[i]), eps);
     }
 }
 
