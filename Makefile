@@ -19,8 +19,9 @@ BUILD = $(if $(filter release,$(PRESET)),build,build-$(PRESET))
 VERSION = $$(sed -n 's/^project(shoal VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 TEST_JOBS ?= $(JOBS)
-# LABELS=one|other runs the tests with one of these labels, WITHOUT=one|other those with none (docs/TESTING.md).
-only = $(if $(LABELS),-L '^($(LABELS))$$')
+# LABELS=one|other runs the tests with one of these labels, WITHOUT=one|other those with none, TESTS=regex those with such a name
+# (docs/TESTING.md). Of two -R ctest takes the last.
+only = $(if $(LABELS),-L '^($(LABELS))$$') $(if $(TESTS),-R '$(TESTS)')
 without = $(if $(1)$(WITHOUT),-LE '^($(1)$(if $(1),$(if $(WITHOUT),|))$(WITHOUT))$$')
 CTEST := ctest --output-on-failure --no-label-summary -j $(TEST_JOBS)
 LIBDIR ?= lib
