@@ -12,6 +12,7 @@ module shoal
     real(c_double) :: attention_dropout, hidden_dropout, init_method_std, norm_epsilon
     logical(c_bool) :: add_bias_linear, openai_gelu, untie_embeddings, cross_entropy_loss_fusion
     real(c_double) :: label_smoothing
+    logical(c_bool) :: relu, scale_attn_by_inverse_layer_idx
   end type
 
   type, bind(C) :: shoal_engine_args
