@@ -1,6 +1,6 @@
 # For people; the build itself is CMake's (CMakeLists.txt, CMakePresets.json).
 #   make             build/bin/shoal, build/lib/libshoal.a, build/lib/libshoal.so
-#   make test        builds and runs the tests             make quickstart  trains a small GPT in a minute
+#   make test        builds and runs the tests (WITHOUT=: all)   make quickstart  trains a small GPT in a minute
 #   make asan tsan   the tests under sanitizers            make sim         the tests on the simulated device
 #   make fuzz        FUZZ_SECONDS=60 FUZZ_TARGET=: searches for inputs that break a parser
 #   make soak        SOAK_SECONDS=120: training that is killed and hurt at random, and must lose nothing
@@ -20,7 +20,8 @@ VERSION = $$(sed -n 's/^project(shoal VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 TEST_JOBS ?= $(JOBS)
 # LABELS=one|other runs the tests with one of these labels, WITHOUT=one|other those with none, TESTS=regex those with such a name
-# (docs/TESTING.md). Of two -R ctest takes the last.
+# (docs/TESTING.md). WITHOUT= runs the long tests, too. Of two -R ctest takes the last.
+WITHOUT ?= nightly
 only = $(if $(LABELS),-L '^($(LABELS))$$') $(if $(TESTS),-R '$(TESTS)')
 without = $(if $(1)$(WITHOUT),-LE '^($(1)$(if $(1),$(if $(WITHOUT),|))$(WITHOUT))$$')
 CTEST := ctest --output-on-failure --no-label-summary -j $(TEST_JOBS)

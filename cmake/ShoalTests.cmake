@@ -27,7 +27,7 @@ function(shoali_reasoned_label label reason)
     shoal_label(${test} ${label})
   endforeach()
 endfunction()
-# shoal_nightly(REASON TEST...): `make test` and `.ci/run nightly` run these tests, the stages of a change do not.
+# shoal_nightly(REASON TEST...): `make test WITHOUT=` and `.ci/run nightly` run these tests, `make test` does not.
 function(shoal_nightly reason)
   shoali_reasoned_label(nightly "${reason}" ${ARGN})
 endfunction()

@@ -3,13 +3,13 @@
 # Usage: ci_test.sh ROOT
 . "$(dirname "$0")/check.sh"
 root=$1
-unset WITHOUT TEST_JOBS
+unset WITHOUT TEST_JOBS SHOAL_TEST_SEED
 run=$folder/tree/.ci/run
 mkdir -p "$folder/tree/.ci" && cp "$1/.ci/run" "$run" || exit 1
 stages() { sed -nE 's/^stage_([a-z]+)\(.*/\1/p' "$1"; }
 # The true stages by name, each empty; then those of this test.
 {
-    stages "$root/.ci/stages" | sed 's/.*/stage_&() { echo "ran & without=${WITHOUT:-} full=$full"; }/'
+    stages "$root/.ci/stages" | sed 's/.*/stage_&() { echo "ran & without=${WITHOUT-none} full=$full"; }/'
     cat <<'END'
 stage_red() {
     printf '%s\n' 'Internal ctest changing into directory: /somewhere/build-red' '      Start 1: a.good_test' \
@@ -18,6 +18,10 @@ stage_red() {
         ' 3/3 Test #3: a.left_out_test .....***Skipped    0.20 sec' 'why it was skipped' '' '67% tests passed, 1 tests failed out of 3'
     false
     echo "went on behind a failure"
+}
+stage_test() {
+    printf '%s\n' ' 1/1 Test #1: c.bad_test .....***Failed    0.20 sec'
+    return 8
 }
 stage_many() {
     local i
@@ -40,9 +44,10 @@ for stage in $(stages "$root/.ci/stages"); do
     [ "$stage" = dependencies ] || [[ " $(expect 2 "$run" nosuch && echo $output) " == *" $stage"[.\ ]* ]] || complain "nobody runs the stage $stage"
 done
 
-expect 0 "$run"
-[ "$(grep -c '^ran ' <<<"$output")" -eq 8 ] || complain "the gate has other stages: $output"
-says "ran test without=nightly full=" "ci: all stages passed"
+expect 1 "$run" --keep-going
+[ "$(grep -c '^ran ' <<<"$output")" -eq 7 ] || complain "the gate has other stages: $output"
+expect 0 "$run" format quickstart
+says "ran format without=none full=" "ci: all stages passed"
 expect 0 "$run" nightly sim tsan
 says "ran sim without= full=1" "ran tsan without= full=1"
 
@@ -59,6 +64,10 @@ expect 1 "$run" nightly many red layers
 says "ran layers"
 verdict
 says "many: b.test_1 failed" "many: b.test_8 failed" "red: a.bad_test failed" "ci: failed after"
+expect 1 "$run" test
+says "test: c.bad_test failed; alone: SHOAL_TEST_SEED=42 make test TESTS='^c.bad_test$'"
+expect 1 "$run" nightly test
+says "alone: WITHOUT= make test TESTS='^c.bad_test$'"
 sed -i 's/^stage_dependencies.*/stage_dependencies() { echo "no apt"; return 3; }/; s/^stage_docs.*/stage_docs() { echo "a page is wrong"; return 1; }/' "$folder/tree/.ci/stages"
 expect 1 "$run" --keep-going format
 says "    no apt" "dependencies FAILED" "format       not-run"
