@@ -41,7 +41,8 @@ without() { # HOW COMMAND...: /tmp is the namespace's own
 }
 missing='mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9'
 cp -r "$folder" /var/tmp/"${folder##*/}" && trap 'rm -rf "$folder" /var/tmp/"${folder##*/}"' EXIT
-cd /var/tmp/"${folder##*/}" || exit 1 # the folder of the test may be below /tmp
+cd /var/tmp/"${folder##*/}" || exit 1 # the folder of the test may be below /tmp, and so may the program
+cp "$shoal" shoal && shoal=$PWD/shoal && train[0]=$shoal
 for how in "$missing" 'mount -t tmpfs -o ro none /dev/shm'; do
     how="mount -t tmpfs -o mode=1777 none /tmp && $how"
     expect 0 without "$how" "$shoal" run --num_gpus 2 "${train[@]}"
