@@ -96,7 +96,8 @@ took=$(((${EPOCHREALTIME/./} - begin) / 1000))
 # ---- DeepSpeed's world_info ----
 # launch.py's spelling, for the one host of its world
 expect 0 "$shoal" run --world_info eyJsb2NhbGhvc3QiOiBbMCwgMV19 --master_port 0 --enable_elastic_training --restart_backoff 0 sh -c \
-    'echo "<$RANK/$WORLD_SIZE $TORCHELASTIC_RESTART_COUNT>"; [ $TORCHELASTIC_RESTART_COUNT = 1 ]' sh --deepspeed_config elastic.json
+    'echo "<$RANK/$WORLD_SIZE $TORCHELASTIC_RESTART_COUNT>"; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || { [ $RANK = 0 ] || sleep 60; exit 1; }' \
+    sh --deepspeed_config elastic.json
 says "<0/2 0>" "<1/2 1>"
 expect 0 "$shoal" run --world_info eyJ3b3JrZXItMCI6IFswLCAyXX0= --master_port $((20000 + SRANDOM % 12000)) sh -c \
     'echo "<$RANK/$WORLD_SIZE $CUDA_VISIBLE_DEVICES $MASTER_ADDR>"'
