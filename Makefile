@@ -24,7 +24,6 @@ TEST_JOBS ?= $(JOBS)
 WITHOUT ?= nightly
 only = $(if $(LABELS),-L '^($(LABELS))$$') $(if $(TESTS),-R '$(TESTS)')
 without = $(if $(1)$(WITHOUT),-LE '^($(1)$(if $(1),$(if $(WITHOUT),|))$(WITHOUT))$$')
-CTEST := ctest --output-on-failure --no-label-summary -j $(TEST_JOBS)
 LIBDIR ?= lib
 PLUGINDIR ?= $(LIBDIR)
 TARGET := $(DESTDIR)$(PREFIX)
@@ -33,7 +32,7 @@ TARGET_LIB := $(TARGET)/$(LIBDIR)
 TSAN_TESTS := ^(base\.(pool|lend|log|fault)|accelerator|io|ops|conformance|comm|fault|autograd|data|text_data|preprocess|monitor|zero|engine|examples)
 # It does not see into MPI's libraries, nor into the emulator of a GPU. Of hundreds of processes it sees one each. AddressSanitizer
 # runs other shapes, models and plans in the same threads.
-SAME_THREADS := comm_hosts_.*_(3_1|cyclic_2)$$|ops\.cpu\.(gemm|attention)|conformance_(cuda|cuda_checked|flat|trapped)|fault\.(json|engine\.posix)
+SAME_THREADS := comm_hosts_.*_(3_1|cyclic_2)|ops\.cpu\.(gemm|attention)|conformance_(cuda|cuda_checked|flat|trapped)|fault\.(json|engine\.posix)
 SAME_ENGINE := engine\.(bert|config|fingerprints|hashes|lines|llama|pipeline_models|plan|exact_splits)|\.closed
 NO_TSAN_TESTS := comm_mpi|comm_(hosts|near)_(openmpi|mpich|ucx)|comm_ucx|comm\.tree_test|$(SAME_THREADS)|$(SAME_ENGINE)
 TSAN = -R '$(TSAN_TESTS)' -E '$(NO_TSAN_TESTS)' $(only) $(call without)
@@ -59,7 +58,7 @@ test:
 	@scripts/install-deps test
 	@cmake --preset release -DSHOAL_TESTS=ON >/dev/null
 	@ninja -C build
-	@$(CTEST) --test-dir build --no-tests=error $(only) $(call without)
+	@scripts/run-tests build -j $(TEST_JOBS) --no-tests=error $(only) $(call without)
 
 quickstart: all
 	@scripts/quickstart
@@ -68,7 +67,7 @@ asan:
 	@scripts/install-deps test
 	@cmake --preset asan -DCMAKE_BUILD_TYPE=Release >/dev/null
 	@ninja -C build-asan
-	@SHOAL_TEST_BRIEF=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(CTEST) --test-dir build-asan --no-tests=error $(only) $(call without,plain)
+	@SHOAL_TEST_BRIEF=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 scripts/run-tests build-asan -j $(TEST_JOBS) --no-tests=error $(only) $(call without,plain)
 
 # Optimised, because sanitizers are slow enough without. Old runtimes of ThreadSanitizer do not start with much address randomisation.
 # A thread that ends gives its stack back. UCX's hook of that call takes a lock, in a thread that ThreadSanitizer has left: it crashes.
@@ -79,7 +78,7 @@ tsan:
 		[ -n "$$targets" ] || { echo "no test of these labels has threads"; exit 0; }; \
 		ninja -C build-tsan $$targets; \
 		export UCX_MEM_MMAP_HOOK_MODE=none; \
-		$$(setarch -R true 2>/dev/null && echo setarch -R) $(CTEST) --test-dir build-tsan $(TSAN)
+		$$(setarch -R true 2>/dev/null && echo setarch -R) scripts/run-tests build-tsan -j $(TEST_JOBS) $(TSAN)
 
 sim:
 	@scripts/install-deps test
@@ -91,7 +90,7 @@ sim:
 		late) mode= && set -- -E '$(NO_DEVICE_TESTS)|$(STREAMS_ENOUGH)' ;; \
 		*) mode=SHOAL_SIM_STREAMS=$$streams && set -- -R '$(STREAM_TESTS)' -E '$(SAME_ENGINE)' ;; \
 		esac; \
-		env SHOAL_ACCELERATOR=sim $$mode $(CTEST) --test-dir build --no-tests=error "$$@" $(only) $(call without) || exit 1; \
+		env SHOAL_ACCELERATOR=sim $$mode scripts/run-tests build -j $(TEST_JOBS) --no-tests=error "$$@" $(only) $(call without) || exit 1; \
 	done
 
 fuzz:

@@ -31,6 +31,10 @@ endfunction()
 function(shoal_nightly reason)
   shoali_reasoned_label(nightly "${reason}" ${ARGN})
 endfunction()
+# shoal_clock(REASON TEST...): what these tests see is a matter of time. In CI they may run again (CONTRIBUTING.md).
+function(shoal_clock reason)
+  shoali_reasoned_label(clock "${reason}" ${ARGN})
+endfunction()
 # shoal_plain(REASON TEST...): no sanitizer runs these tests, so that the plain build runs them for each change.
 function(shoal_plain reason)
   shoali_reasoned_label(plain "${reason}" ${ARGN})
@@ -70,10 +74,10 @@ function(shoal_absent variable)
   endforeach()
 endfunction()
 
-# shoal_test(NAME SOURCE [LIBRARIES ...] [SOURCES ...] [TIMEOUT s] [COST n] [LABELS ...]): a cmocka program; exit 77 = skipped.
+# shoal_test(NAME SOURCE [ARGUMENTS ...] [LIBRARIES ...] [SOURCES ...] [TIMEOUT s] [COST n] [LABELS ...]): a cmocka program; exit 77 = skipped.
 # Nothing where a library is absent.
 function(shoal_test name source)
-  cmake_parse_arguments(ARG "" "TIMEOUT;COST" "LIBRARIES;LABELS;SOURCES" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;COST" "ARGUMENTS;LIBRARIES;LABELS;SOURCES" ${ARGN})
   shoal_absent(absent ${ARG_LIBRARIES})
   if(absent)
     return()
@@ -92,7 +96,7 @@ function(shoal_test name source)
       list(APPEND ARG_LABELS ${CMAKE_MATCH_1})
     endif()
   endforeach()
-  shoal_command(${name} SKIPS TIMEOUT ${ARG_TIMEOUT} COST ${ARG_COST} LABELS ${ARG_LABELS} TARGETS ${name} COMMAND ${name})
+  shoal_command(${name} SKIPS TIMEOUT ${ARG_TIMEOUT} COST ${ARG_COST} LABELS ${ARG_LABELS} TARGETS ${name} COMMAND ${name} ${ARG_ARGUMENTS})
   # The long ones begin first, so that no core waits for one of them at the end.
   if(name MATCHES "covering_test$|^engine\\.(tensor_parallel|pipeline|splits)_test$|^conformance\\.comm_ucx$|^ops\\.(conformance|cpu\\.(attention|gemm)_test)$")
     set_tests_properties(${name} PROPERTIES COST 100)

@@ -49,7 +49,8 @@ expect 1 $train --train-iters 6 --load b --save b
 says "b/global_step4/manifest.json" "can be read is global_step2 (step 2)"
 expect 0 $train --train-iters 6 --load b --load-tag global_step2 --save c
 if [ "$(id -u)" = 0 ] && setpriv --reuid 65534 --clear-groups true 2>/dev/null; then
-    nobody="setpriv --reuid 65534 --regid 65534 --clear-groups"
+    nobody="env XDG_CACHE_HOME=$folder/cache setpriv --reuid 65534 --regid 65534 --clear-groups"
+    mkdir -m 777 cache
     rm -rf b && cp -r a b && chmod 700 b
     expect 2 $nobody $train --train-iters 2 --load b
     says "b: cannot read the folder: Permission denied"

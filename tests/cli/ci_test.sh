@@ -23,6 +23,16 @@ stage_test() {
     printf '%s\n' ' 1/1 Test #1: c.bad_test .....***Failed    0.20 sec'
     return 8
 }
+stage_clock() {
+    printf '%s\n' 'Internal ctest changing into directory: /somewhere/build-clock' ' 1/2 Test #1: d.late_test .....***Failed    0.20 sec' 'came late' '' \
+        ' 2/2 Test #2: d.good_test .....   Passed    0.20 sec' 'again, one at a time' '    Start 1: d.late_test' \
+        '1/1 Test #1: d.late_test .....***Failed    0.20 sec' 'came late again' '' '    Start 1: d.late_test' '    Test #1: d.late_test .....   Passed    0.20 sec'
+}
+stage_litter() {
+    echo 'left behind: process 4711: sleep 1000'
+    echo "slowest: nothing"
+    return 1
+}
 stage_many() {
     local i
     for i in $(seq 8); do printf ' %s/8 Test #%s: b.test_%s .....***Failed    0.20 sec\n%s\n' "$i" "$i" "$i" "$(seq 30)"; done
@@ -64,6 +74,13 @@ expect 1 "$run" nightly many red layers
 says "ran layers"
 verdict
 says "many: b.test_1 failed" "many: b.test_8 failed" "red: a.bad_test failed" "ci: failed after"
+expect 0 "$run" clock format
+verdict
+says "clock: d.late_test failed, and passed when it ran again; alone: ctest --test-dir build-clock" "    came late" "ci: all stages passed"
+[[ "$output" != *"late again"* && "$output" != *d.good_test* ]] || complain "the verdict says too much: $output"
+expect 1 "$run" litter
+verdict
+says "litter failed" "    left behind: process 4711"
 expect 1 "$run" test
 says "test: c.bad_test failed; alone: SHOAL_TEST_SEED=42 make test TESTS='^c.bad_test$'"
 expect 1 "$run" nightly test

@@ -8,6 +8,7 @@ shoal=$(readlink -f "$1")
 if [ "${INSIDE:-}" != 1 ]; then
     unshare --mount --propagation private mount -t tmpfs none /dev/shm 2>/dev/null ||
         { echo "skipped: this machine lets nobody put another /dev/shm in place" && exit 77; }
+    rmdir "$folder" # the script begins again, and makes another one
     INSIDE=1 exec unshare --mount --propagation private bash "$0" "$@"
 fi
 forget_job

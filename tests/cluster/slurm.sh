@@ -28,6 +28,7 @@ begin_slurm() {
     [ "${SHOAL_SLURM_INSIDE:-}" = 1 ] && return
     need_slurm
     unshare --mount true 2>/dev/null || skip "this machine makes no namespaces (unshare: not permitted)"
+    rmdir "$folder" # the script begins again, and makes another one
     SHOAL_SLURM_INSIDE=1 exec unshare --mount --propagation private "$@"
 }
 
@@ -44,7 +45,7 @@ end_slurm() {
         kill -9 "$pid" 2>/dev/null
     done
     # steps' managers carry the test's configuration in their environment or arguments
-    for pid in $(grep -lF -- "$folder" /proc/[0-9]*/cmdline 2>/dev/null | cut -d/ -f3); do
+    for pid in $(grep -lF -- "$folder" /proc/[0-9]*/{cmdline,environ} 2>/dev/null | cut -d/ -f3 | sort -u); do
         [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = slurmstepd ] && kill -9 "$pid"
     done
     umount /run/munge 2>/dev/null

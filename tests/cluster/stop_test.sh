@@ -3,10 +3,10 @@
 # the ranks save, the job ends with 0, and the last line is the command that goes on. A second Ctrl-C ends the job at once.
 # Without the flag the last line says how many steps are lost.
 # Usage: stop_test.sh SHOAL LAUNCHER...
-. "$(dirname "$0")/../cli/check.sh"
-. "$(dirname "$0")/hosts.sh"
 # What began in the background of a shell ignores SIGINT, and so would all that it starts.
 [ "${DEFAULT_INT-}" ] || DEFAULT_INT=1 exec env --default-signal=INT bash "$0" "$@"
+. "$(dirname "$0")/../cli/check.sh"
+. "$(dirname "$0")/hosts.sh"
 begin_hosts bash "$0" "$@"
 . "$(dirname "$0")/job.sh"
 begin_job "$1"

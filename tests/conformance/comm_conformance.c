@@ -7,7 +7,9 @@
 #include "comm/hierarchical/hierarchical.h"
 #include "comm_suite.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static const int32_t sizes[] = {1, 2, 3, 4, 7, 8};
@@ -267,44 +269,57 @@ static void fault_points(void **state)
     stamp(&(struct stamp){.run = suite_fault_points, .smallest = 2});
 }
 
-int main(void)
+/* The parts of the suite. Each is a test of its own, so that no core waits for a long one at the
+ * end. `clock` waits for deadlines (docs/TESTING.md). */
+static const struct CMUnitTest values[] = {
+    cmocka_unit_test(reductions),         cmocka_unit_test(all_sizes),
+    cmocka_unit_test(random_programs),    cmocka_unit_test(requests),
+    cmocka_unit_test(messages),           cmocka_unit_test(split),
+    cmocka_unit_test(shared_memory),      cmocka_unit_test(many_ranks),
+    cmocka_unit_test(counters),           cmocka_unit_test(arguments),
+    cmocka_unit_test(abort_reaches_all),  cmocka_unit_test(abort_leaves_what_is_complete),
+    cmocka_unit_test(abandoned_requests), cmocka_unit_test(random_aborts),
+    cmocka_unit_test(other_call),         cmocka_unit_test(other_op),
+    cmocka_unit_test(other_matrix),       cmocka_unit_test(other_message),
+    cmocka_unit_test(early_leaver),       cmocka_unit_test(fault_points),
+};
+static const struct CMUnitTest streams[] = {
+    cmocka_unit_test(stream_memory),       cmocka_unit_test(stream_programs),
+    cmocka_unit_test(stream_order),        cmocka_unit_test(stream_beside),
+    cmocka_unit_test(stream_elsewhere),    cmocka_unit_test(stream_arguments),
+    cmocka_unit_test(stream_abort),        cmocka_unit_test(stream_mismatch),
+    cmocka_unit_test(stream_fault_points), cmocka_unit_test(stream_leaves),
+};
+static const struct CMUnitTest deadlines[] = {
+    cmocka_unit_test(stream_timeout),
+    cmocka_unit_test(late_rank),
+    cmocka_unit_test(silent_sender),
+};
+
+static int run_part(const char *part)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reductions),
-        cmocka_unit_test(all_sizes),
-        cmocka_unit_test(random_programs),
-        cmocka_unit_test(requests),
-        cmocka_unit_test(messages),
-        cmocka_unit_test(split),
-        cmocka_unit_test(shared_memory),
-        cmocka_unit_test(many_ranks),
-        cmocka_unit_test(counters),
-        cmocka_unit_test(arguments),
-        cmocka_unit_test(stream_memory),
-        cmocka_unit_test(stream_programs),
-        cmocka_unit_test(stream_order),
-        cmocka_unit_test(stream_beside),
-        cmocka_unit_test(stream_elsewhere),
-        cmocka_unit_test(stream_arguments),
-        cmocka_unit_test(stream_abort),
-        cmocka_unit_test(stream_timeout),
-        cmocka_unit_test(stream_mismatch),
-        cmocka_unit_test(stream_fault_points),
-        cmocka_unit_test(stream_leaves),
-        cmocka_unit_test(abort_reaches_all),
-        cmocka_unit_test(abort_leaves_what_is_complete),
-        cmocka_unit_test(abandoned_requests),
-        cmocka_unit_test(random_aborts),
-        cmocka_unit_test(late_rank),
-        cmocka_unit_test(silent_sender),
-        cmocka_unit_test(other_call),
-        cmocka_unit_test(other_op),
-        cmocka_unit_test(other_matrix),
-        cmocka_unit_test(other_message),
-        cmocka_unit_test(early_leaver),
-        cmocka_unit_test(fault_points),
-    };
+    if (strcmp(part, "values") == 0)
+        return cmocka_run_group_tests(values, NULL, NULL);
+    if (strcmp(part, "streams") == 0)
+        return cmocka_run_group_tests(streams, NULL, NULL);
+    if (strcmp(part, "clock") == 0)
+        return cmocka_run_group_tests(deadlines, NULL, NULL);
+    fprintf(stderr, "there is no part %s: values, streams, clock\n", part);
+    return 1;
+}
+
+/* Without arguments all parts. */
+int main(int argc, char **argv)
+{
+    static char *all[] = {"", "values", "streams", "clock"};
     if (!ranks_kind_is_there(COMM_KIND))
         return 77;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (argc < 2) {
+        argv = all;
+        argc = 4;
+    }
+    int failed = 0;
+    for (int i = 1; i < argc; i++)
+        failed += run_part(argv[i]);
+    return failed;
 }

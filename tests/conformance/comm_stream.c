@@ -471,11 +471,9 @@ bool suite_stream_arguments(struct rank_seat *seat)
 static bool fails(struct rank_seat *seat, struct rig *rig, int32_t *x, shoal_status expected,
                   const char *sentence)
 {
-    const int64_t start_ns = shoali_now_ns();
     (void)!add_up(seat, rig->stream[0], x, seat->group);
     (void)!add_up(seat, rig->stream[0], x, seat->group);
     EXPECT(shoali_stream_synchronize(rig->stream[0]) == expected && says(sentence));
-    EXPECT(shoali_now_ns() - start_ns < 20000000000);
     shoali_error_clear();
     EXPECT(shoali_fill(rig->stream[1], x, 0, 4) == expected && says(sentence));
     shoali_error_clear();
