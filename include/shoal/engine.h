@@ -157,7 +157,9 @@ SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_train_batch(shoal_engine *engi
                                                               shoal_step_info *info);
 /* Computes the mean loss over `micro_batches` global evaluation micro-batches, distributed over the
  * ranks. Each is weighted by its number of valid targets. The bits are the same for any N. No
- * dropout. The source gets -1 as `step`. */
+ * dropout. The source gets -1 as `step`. SHOAL_SKIPPED on all ranks, with a loss of NaN: any rank
+ * has called shoal_engine_request_stop since the last step. shoal_engine_stop_requested is true
+ * then, and a further call evaluates. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_engine_eval_batch(shoal_engine *engine,
                                                              shoal_batch_source source, void *user,
                                                              int64_t micro_batches, double *loss);
@@ -199,10 +201,11 @@ typedef struct shoal_memory_info {
     int64_t device_workspace_bytes; /* device memory that kernels use: a part of the peak */
 } shoal_memory_info;
 SHOAL_API void shoal_engine_get_memory_info(const shoal_engine *engine, shoal_memory_info *info);
-/* Asks every rank to stop at the next step boundary. Not collective; safe in a signal handler. */
+/* Asks every rank to stop at the next step boundary, or within an evaluation. Not collective; safe
+ * in a signal handler. */
 SHOAL_API void shoal_engine_request_stop(shoal_engine *engine);
 /* Returns true on all ranks of the group after any rank has asked. The step's scalars carry the
- * request. Not collective. */
+ * request; an evaluation compares it every few seconds. Not collective. */
 SHOAL_API bool shoal_engine_stop_requested(const shoal_engine *engine);
 /* Return rank and size of the engine's group. Not collective. */
 SHOAL_API int32_t shoal_engine_rank(const shoal_engine *engine);

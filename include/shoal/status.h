@@ -36,7 +36,7 @@ typedef enum shoal_status {
     SHOAL_OK = 0,
     SHOAL_IN_PROGRESS = 1, /* a request has not completed yet */
     SHOAL_END = 2,         /* no more data */
-    SHOAL_SKIPPED = 3,     /* the optimizer step was skipped (overflow) */
+    SHOAL_SKIPPED = 3,     /* an optimizer step (overflow) or an evaluation was skipped */
 
     SHOAL_EINVAL = -1,        /* an argument is wrong; the text names it and what to pass */
     SHOAL_ECONFIG = -2,       /* a configuration key or flag is wrong */

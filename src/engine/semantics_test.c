@@ -114,6 +114,32 @@ static void test_evaluation(void **state)
     }
 }
 
+/* A rank's wish to stop ends an evaluation of all ranks; the next evaluation is whole. */
+static bool stop_evaluation(struct gpt_seat *seat)
+{
+    const int64_t endless = (int64_t)1 << 40;
+    double loss = 0;
+    EXPECT(gpt_open(seat, NULL) == SHOAL_OK);
+    EXPECT(gpt_train(seat));
+    if (seat->rank == seat->run->ranks - 1)
+        shoal_engine_request_stop(seat->engine);
+    EXPECT(shoal_engine_eval_batch(seat->engine, gpt_next, seat, endless, &loss) == SHOAL_SKIPPED);
+    EXPECT(isnan(loss) && shoal_engine_stop_requested(seat->engine));
+    EXPECT(shoal_engine_eval_batch(seat->engine, gpt_next, seat, 7, &loss) == SHOAL_OK);
+    return !isnan(loss);
+}
+
+static void test_stop_evaluation(void **state)
+{
+    (void)state;
+    struct gpt_run run = {.steps = 1, .run = stop_evaluation};
+    for (run.ranks = 1; run.ranks <= 3; run.ranks++)
+        gpt_run_ranks(run, seats);
+    run.ranks = 2;
+    run.options = "\"zero_optimization\":{\"stage\":3,\"stage3_param_persistence_threshold\":0}";
+    gpt_run_ranks(run, seats);
+}
+
 /* A rank's wish to stop is known to all after the same step. */
 static bool stop_at_two(struct gpt_seat *seat)
 {
@@ -419,6 +445,7 @@ int main(void)
         cmocka_unit_test(test_mesh),
         cmocka_unit_test(test_abandoned_forward),
         cmocka_unit_test(test_evaluation),
+        cmocka_unit_test(test_stop_evaluation),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_wrong_order),
         cmocka_unit_test(test_bad_id),

@@ -79,6 +79,18 @@ begin 3 $train --exit-signal-handler --save hung
 kill -HUP "$job"
 ends 0
 says "stopped by SIGHUP; saved: hung/global_step"
+# a validation is left, in the middle and behind the last step
+for ranks in 1 2; do
+    run=$([ $ranks = 1 ] || echo "$two")
+    for steps in 1000000 3; do
+        begin 3 $run $train --train-iters $steps --eval-iters 1000000000 --eval-interval 3 --exit-signal-handler --save "valid$ranks.$steps"
+        sleep 0.5
+        kill -INT "$job"
+        ends 0
+        says "validation: not finished, the run stops" "saved: valid$ranks.$steps/global_step3" "to go on: "
+        [ "$(cat valid$ranks.$steps/latest)" = global_step3 ] || complain "a step was trained behind the validation: $output"
+    done
+done
 # a folder is missing: the steps are lost, and the line says so
 begin 3 $train --exit-signal-handler
 kill -INT "$job"

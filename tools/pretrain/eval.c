@@ -57,6 +57,11 @@ shoal_status pretrain_evaluate(struct pretrain *run, const char *where, double *
               shoal_engine_eval_batch(run->engine, pretrain_next, &source,
                                       run->valid_steps * run->micro_per_step, loss),
               done);
+    if (status == SHOAL_SKIPPED) {
+        if (run->progress)
+            shoal_progress_message(run->progress, "validation: not finished, the run stops");
+        return SHOAL_OK;
+    }
     if (run->progress)
         shoal_progress_message(run->progress,
                                shoal_format_validation_line(where, name, *loss, line, sizeof line));

@@ -336,8 +336,11 @@ static shoal_status train(struct pretrain *run)
     pretrain_say_stopped(run);
     snprintf(where, sizeof where, "iteration %lld on validation set", (long long)last);
     if ((options->skip_train || last >= options->train_iters) &&
-        !shoal_engine_stop_requested(run->engine))
+        !shoal_engine_stop_requested(run->engine)) {
         SHOAL_TRY(status, pretrain_evaluate(run, where, &run->final_loss), done);
+        if (shoal_engine_stop_requested(run->engine))
+            pretrain_say_stopped(run);
+    }
     SHOAL_TRY(status, show_comms(run), done);
     pretrain_show_memory(run);
 done:

@@ -1,6 +1,8 @@
 /* Evaluation: the mean loss over global micro-batches, the same bits for any number of ranks. */
 #include "engine/engine.h"
 
+#include "base/clock.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -25,6 +27,9 @@ static int64_t weight_of(const struct shoal_engine *engine, const shoal_batch *b
     }
     return samples;
 }
+
+#define STOP_EVERY_NS 2000000000 /* how often the ranks ask each other whether to stop */
+#define STOP_ROUNDS_MAX 100000
 
 struct evaluation {
     const struct shoal_engine *engine;
@@ -61,12 +66,51 @@ static shoal_status evaluate_micro(struct shoal_engine *engine,
     return status;
 }
 
+/* When an evaluation ends early: every rank has to leave it before the same round. The ranks
+ * compare after a number of rounds that all of them derive from the slowest rank. */
+struct early_end {
+    int64_t round, compared, begin_ns; /* rounds that are over, those at the last comparison */
+    int64_t every;                     /* rounds between two comparisons */
+};
+
+/* A comparison drains a pipeline, so that there are several rounds a stage between two. */
+static int64_t fewest_rounds(const struct shoal_engine *engine)
+{
+    return engine->place.world > 1 ? 4 * (int64_t)engine->stages.count : 1;
+}
+
+/* Sets step.stop, on all ranks alike, if one was asked to stop since the last step. */
+static shoal_status compare_stops(struct shoal_engine *engine, struct early_end *end)
+{
+    shoal_status status = SHOAL_OK;
+    if (end->round - end->compared < end->every)
+        return SHOAL_OK;
+    const int64_t spent_ns = shoali_now_ns() - end->begin_ns;
+    int64_t values[2] = {engine->step.stop_asked != 0, spent_ns / (end->round - end->compared) + 1};
+    if (engine->place.world > 1)
+        SHOAL_TRY(
+            status,
+            shoal_all_reduce(engine->place.group, values, values, 2, SHOAL_I64, SHOAL_MAX, NULL),
+            done);
+    engine->step.stop = values[0] != 0;
+    const int64_t fewest = fewest_rounds(engine), wished = STOP_EVERY_NS / values[1];
+    end->every = engine->place.world == 1 || wished < fewest ? fewest
+                 : wished > STOP_ROUNDS_MAX                  ? STOP_ROUNDS_MAX
+                                                             : wished;
+    end->compared = end->round;
+    end->begin_ns = shoali_now_ns();
+done:
+    return status;
+}
+
 shoal_status shoal_engine_eval_batch(shoal_engine *engine, shoal_batch_source source, void *user,
                                      int64_t micro_batches, double *loss)
 {
     shoal_status status;
     const uint32_t fp = shoali_fp_enter();
     struct evaluation evaluation = {.engine = engine};
+    struct early_end end = {.begin_ns = shoali_now_ns(), .every = fewest_rounds(engine)};
+    const bool stops = engine->step.stop; /* a program that stops may evaluate once more */
     int64_t *sums = evaluation.sums;
     SHOAL_TRY(status, shoali_engine_between_steps(engine, "evaluation"), done);
     SHOAL_TRY(status, shoali_engine_need_micros(engine), done);
@@ -76,7 +120,15 @@ shoal_status shoal_engine_eval_batch(shoal_engine *engine, shoal_batch_source so
                                          .step = -1,
                                          .forwarded = add_loss,
                                          .state = &evaluation};
-    for (int64_t first = 0; first < micro_batches; first += engine->place.data_ranks) {
+    for (int64_t first = 0; first < micro_batches; first += engine->place.data_ranks, end.round++) {
+        if (!stops) {
+            SHOAL_TRY(status, compare_stops(engine, &end), done);
+            if (engine->step.stop) {
+                *loss = (double)NAN;
+                status = SHOAL_SKIPPED;
+                goto done;
+            }
+        }
         execution.first = first + engine->place.data_rank;
         if (execution.first >= micro_batches) { /* some ranks only help to fetch weights */
             SHOAL_TRY(status, shoali_zero_idle_forward(engine->zero), done);
