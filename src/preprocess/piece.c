@@ -166,6 +166,7 @@ static shoal_status make_lines(const struct shoali_piece_task *task,
     for (int64_t line = piece->text.begin.line + 1; at < end; line++) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         const char *stop = newline ? newline : end;
+        at += line == 1 ? shoali_bom_bytes(at, (size_t)(stop - at)) : 0;
         status = shoali_jsonl_read(&tools->jsonl, at, (size_t)(stop - at));
         if (status == SHOAL_OK)
             status = make_record(task, tools, piece);

@@ -74,7 +74,8 @@ static shoal_status read_merges(const char *path, json_t *merges)
     size_t length;
     int number = 0;
     SHOAL_TRY(status, read_text(path, &data), done);
-    for (at = data; (line = next_line(&at, &length));) {
+    at = data + shoali_bom_bytes(data, strlen(data));
+    while ((line = next_line(&at, &length))) {
         number++;
         if (length == 0 || strncmp(line, "#version", 8) == 0)
             continue;

@@ -107,25 +107,27 @@ static shoal_status read_any(const shoal_tokenizer_args *args, const char *path,
                              json_t **root)
 {
     shoal_status status;
-    char *data = NULL;
+    char *data = NULL, *text;
     size_t bytes;
     SHOAL_TRY(status, shoali_read_file(path, &data, &bytes), done);
     SHOAL_TRY(status, shoali_beginning_wide(path, data, bytes), done);
-    const enum format format = format_of(data, bytes);
+    text = data + shoali_bom_bytes(data, bytes);
+    bytes -= (size_t)(text - data);
+    const enum format format = format_of(text, bytes);
     switch (format) {
     case FORMAT_OBJECT:
-        SHOAL_TRY(status, read_object(path, data, bytes, arena, vocabulary, root), done);
+        SHOAL_TRY(status, read_object(path, text, bytes, arena, vocabulary, root), done);
         break;
     case FORMAT_LIST:
     case FORMAT_RANKS:
         *vocabulary = SHOALI_VOCABULARY_RANKS;
         SHOAL_TRY(status,
-                  shoali_read_tiktoken(args, path, data, bytes, format == FORMAT_RANKS, root),
+                  shoali_read_tiktoken(args, path, text, bytes, format == FORMAT_RANKS, root),
                   done);
         break;
     default:
         *vocabulary = SHOALI_VOCABULARY_PIECES;
-        SHOAL_TRY(status, shoali_read_sentencepiece(path, data, bytes, root), done);
+        SHOAL_TRY(status, shoali_read_sentencepiece(path, text, bytes, root), done);
     }
 done:
     free(data);

@@ -38,6 +38,9 @@ says "600 documents" "uint16"
 cmp ab_text_document.bin merged.bin && cmp ab_text_document.idx merged.idx || complain "merged is not made at once"
 output=$("$shoal" preprocess --input - --output-prefix pipe <a.jsonl 2>&1) || complain "standard input: $output"
 cmp a_text_document.idx pipe_text_document.idx || complain "standard input gives other files"
+{ printf '\xef\xbb\xbf' && cat a.jsonl; } >bom.jsonl
+expect 0 "$shoal" preprocess --input bom.jsonl --output-prefix bom
+cmp a_text_document.bin bom_text_document.bin || complain "a byte order mark changes the data"
 expect 0 "$shoal" preprocess --input a.jsonl --output-prefix eod --append-eod --eod-id 0
 says "data files"
 [ "$(stat -c %s eod_text_document.bin)" = $(($(stat -c %s a_text_document.bin) + 600)) ] || complain "300 ends are missing"
