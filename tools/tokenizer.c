@@ -6,6 +6,7 @@
 #include "base/beginning.h"
 #include "base/config_table.h"
 #include "base/str.h"
+#include "base/waiting.h"
 #include "shoal/tokenizer.h"
 
 #include <errno.h>
@@ -87,7 +88,7 @@ static shoal_status read_stream(FILE *stream, const char *name, struct shoali_st
     return SHOAL_OK;
 }
 
-static shoal_status read_input(const char *path, struct shoali_str *text)
+static shoal_status read_file(const char *path, struct shoali_str *text)
 {
     if (!path)
         return read_stream(stdin, "standard input", text);
@@ -98,6 +99,14 @@ static shoal_status read_input(const char *path, struct shoali_str *text)
     (void)fclose(stream);
     if (status == SHOAL_OK)
         status = shoali_beginning_lfs(path, shoali_str_get(text), text->length);
+    return status;
+}
+
+static shoal_status read_input(const char *path, struct shoali_str *text)
+{
+    struct shoali_waiting_aloud *aloud = shoali_waiting_pipe_begin(path ? path : "-");
+    const shoal_status status = read_file(path, text);
+    shoali_waiting_aloud_end(aloud);
     return status;
 }
 

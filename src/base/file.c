@@ -72,18 +72,6 @@ static shoal_status open_for_reading(const char *path, int *descriptor, size_t *
     return SHOAL_OK;
 }
 
-/* A pipe may have nobody at its other end, or somebody who takes long. */
-static struct shoali_waiting_aloud *begin_pipe(const char *path)
-{
-    struct stat info;
-    char what[400];
-    if (stat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode))
-        return NULL;
-    snprintf(what, sizeof(what), "waiting for another process to write %s, which is no plain file",
-             path);
-    return shoali_waiting_aloud_begin(SHOAL_LOG_WARNING, "base", what);
-}
-
 static shoal_status read_once(const char *path, char **data, size_t *bytes, bool *stale)
 {
     shoal_status status;
@@ -91,7 +79,7 @@ static shoal_status read_once(const char *path, char **data, size_t *bytes, bool
     char *buffer = NULL;
     size_t capacity = 0, used = 0;
     *stale = false;
-    struct shoali_waiting_aloud *aloud = begin_pipe(path);
+    struct shoali_waiting_aloud *aloud = shoali_waiting_pipe_begin(path);
     SHOAL_TRY(status, open_for_reading(path, &descriptor, &capacity), done);
     /* The size is only a guess: pipes and /proc have none, and files grow. */
     capacity += 2;

@@ -10,7 +10,9 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #define SECOND_NS INT64_C(1000000000)
 #define FIRST_NS (5 * SECOND_NS)
@@ -152,6 +154,19 @@ struct shoali_waiting_aloud *shoali_waiting_aloud_begin(shoal_log_level level,
         return aloud;
     release(aloud);
     return NULL;
+}
+
+struct shoali_waiting_aloud *shoali_waiting_pipe_begin(const char *path)
+{
+    struct stat info;
+    char what[WHAT_BYTES];
+    const bool standard = strcmp(path, "-") == 0;
+    if ((standard ? fstat(STDIN_FILENO, &info) : stat(path, &info)) != 0 || S_ISREG(info.st_mode) ||
+        S_ISDIR(info.st_mode) || (standard && isatty(STDIN_FILENO)))
+        return NULL;
+    snprintf(what, sizeof what, "waiting for another process to write %s, which is no plain file",
+             standard ? "standard input" : path);
+    return shoali_waiting_aloud_begin(SHOAL_LOG_WARNING, "base", what);
 }
 
 void shoali_waiting_aloud_end(struct shoali_waiting_aloud *aloud)

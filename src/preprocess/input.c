@@ -1,10 +1,12 @@
 /* Lines of files, patterns and standard input, as pieces of whole lines. */
 #include "base/beginning.h"
+#include "base/waiting.h"
 #include "preprocess/preprocess.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -112,7 +114,9 @@ static shoal_status open_current(struct shoali_line_input *input)
 {
     shoal_status status = SHOAL_OK;
     const char *path = input->path[input->place.file];
+    struct shoali_waiting_aloud *aloud = input->is_stream ? shoali_waiting_pipe_begin(path) : NULL;
     input->descriptor = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    shoali_waiting_aloud_end(aloud);
     input->ended = false;
     input->rest_bytes = 0;
     if (input->descriptor < 0)
@@ -156,17 +160,29 @@ static shoal_status reserve(char **memory, size_t *capacity, size_t bytes)
     return SHOAL_OK;
 }
 
+/* A line is said for a read that blocks: others are too short to start a thread for. */
+static struct shoali_waiting_aloud *begin_wait(const struct shoali_line_input *input)
+{
+    struct pollfd readable = {.fd = input->descriptor, .events = POLLIN};
+    if (!input->is_stream || poll(&readable, 1, 0) != 0)
+        return NULL;
+    return shoali_waiting_pipe_begin(input->path[input->place.file]);
+}
+
 static shoal_status read_some(struct shoali_line_input *input, char *to, size_t room, size_t *count)
 {
     ssize_t got;
     if (input->gzip)
         return shoali_gzip_read(input->gzip, to, room, count);
+    struct shoali_waiting_aloud *aloud = begin_wait(input);
     do {
         got = shoali_fault("data_read") ? (errno = EIO, -1) : read(input->descriptor, to, room);
     } while (got < 0 && errno == EINTR);
+    const int error = errno;
+    shoali_waiting_aloud_end(aloud);
     if (got < 0)
         return SHOAL_FAIL(SHOAL_EIO, "%s: cannot read: %s", input->path[input->place.file],
-                          strerror(errno));
+                          strerror(error));
     *count = (size_t)got;
     return SHOAL_OK;
 }

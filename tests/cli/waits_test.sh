@@ -47,6 +47,9 @@ rank locked_0 0 $((port + 6)) env -u RANK -u WORLD_SIZE "${train[@]}" --data-pat
 # pipes that nobody writes into
 mkfifo pipe
 rank piped 0 0 env -u RANK -u WORLD_SIZE "${train[@]}" --deepspeed_config pipe
+rank piped_lines 0 0 "$shoal" preprocess --input pipe --output-prefix piped_lines
+rank piped_input 0 0 bash -c 'sleep 9 | "$0" preprocess --input - --output-prefix piped_input' "$shoal"
+rank piped_text 0 0 "$shoal" tokenizer encode byte pipe
 rank piped_plan 0 0 env -u RANK -u WORLD_SIZE "$shoal" plan gpt --deepspeed_config=pipe
 # hosts that do not answer, before and after the start; ranks that take long to end
 mkdir bin && printf '#!/bin/sh\nexec sleep 9\n' >bin/ssh && chmod +x bin/ssh
@@ -65,7 +68,11 @@ if [ -n "${loopback:-}" ]; then
     line no_loopback "for rank 0: there is no way to 127.0.0.1:.*ip link set lo up"
 fi
 grep -q "waiting for another process to write into the pipe pipe: [5-8] s so far" piped || complain "a pipe: $(cat piped)"
-grep -q "waiting for another process to write .*pipe.*: [5-8] s so far" piped_plan || complain "a pipe: $(cat piped_vocabulary)"
+grep -q "waiting for another process to write .*pipe.*: [5-8] s so far" piped_plan || complain "a pipe: $(cat piped_plan)"
+for name in piped_lines piped_text; do
+    grep -q "waiting for another process to write pipe, .*: [5-8] s so far" $name || complain "$name: $(cat $name)"
+done
+grep -q "waiting for another process to write standard input, .*: [5-8] s so far" piped_input || complain "standard input: $(cat piped_input)"
 line asked "for the answer of host far-0 and others by ssh"
 line started "for 2 of 2 hosts to start their ranks: far-0, far-1; ssh has not connected"
 line ends "for 1 of 1 ranks to save and end; a second signal ends them at once"
