@@ -201,6 +201,9 @@ struct shoali_comm_ops {
     void (*second_thread)(void *backend);
     /* What messages of all ranks call this one besides its number; NULL: there are no others. */
     void (*set_name)(void *backend, const char *name);
+    /* What the calling thread does, as its context says, for messages of other ranks; NULL: they
+     * do not say it. */
+    void (*say_place)(void *backend);
     /* SHOAL_OK, or the verdict of the world as this rank's error. NULL: it has none. */
     shoal_status (*verdict)(void *backend);
     /* A verdict that was found elsewhere, for all ranks of the world as it stands, unless they have
@@ -292,6 +295,8 @@ SHOAL_CHECKED shoal_status shoali_comm_split(shoal_group *parent,
 /* This rank's name in its world, for messages of every rank: "tp 1, pp 0", at most 48 characters.
  * Not collective; before the world is used by a second thread. */
 void shoali_comm_set_name(shoal_group *group, const char *name);
+/* Takes what the context says now: a rank that dies before its next call is found there. */
+void shoali_comm_say_place(shoal_group *group);
 /* Says that the group belongs to a communication thread beside the rank's computing one. */
 void shoali_comm_second_thread(shoal_group *group);
 

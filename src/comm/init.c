@@ -366,6 +366,12 @@ void shoali_comm_set_name(shoal_group *group, const char *name)
         group->ops->set_name(group->object, name);
 }
 
+void shoali_comm_say_place(shoal_group *group)
+{
+    if (group && group->ops->say_place)
+        group->ops->say_place(group->object);
+}
+
 void shoali_comm_second_thread(shoal_group *group)
 {
     group->ops->second_thread(group->object);

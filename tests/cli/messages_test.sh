@@ -125,6 +125,13 @@ says "peak RSS"
 peak=$(grep -oE 'peak RSS [0-9.]+ [KM]iB' <<<"$output" | cut -d' ' -f3 | cut -d. -f1)
 [ -n "$SANITIZE" ] || [ "$peak" -lt 64 ] || complain "peak RSS counts what was before exec: $(grep 'peak RSS' <<<"$output")"
 
+# A rank that dies is in one step, whoever says so: with two collectives a step, in the first and in the second one
+for skip in 20 21; do
+    SHOAL_FAULT=comm.post:$skip@1=kill expect 137 $run --num_gpus 2 $train --deepspeed_config "$folder/c.json" --train-iters 50
+    [ "$(grep -oE '(is gone.* of|where:) step [0-9]+' <<<"$output" | grep -oE '[0-9]+$' | sort | uniq -c | awk '{ print $1 }')" = 2 ] ||
+        complain "one fault has two step numbers: $output"
+done
+
 # Each flag of pretrain is described once
 tools=$(dirname "$0")/../../tools
 twice=$(comm -12 <(grep -oE '(LATER|KNOWN)\("[a-z0-9-]+"' "$tools/pretrain/known.c" | cut -d'"' -f2 | sort -u) \

@@ -50,6 +50,12 @@ void shoali_slots_set_name(void *backend, const char *name)
     put_text(group->world->shared->seat[group->world->rank].name, SHOALI_NAME_WORDS, name);
 }
 
+void shoali_slots_say_place(void *backend)
+{
+    const struct shoali_slots_group *group = backend;
+    shoali_world_say_place(group->world);
+}
+
 const char *shoali_seat_name(const struct shoali_seat_shared *seat, const char *before, char *text)
 {
     char name[SHOALI_NAME_WORDS * 8 + 1] = "";

@@ -290,6 +290,7 @@ static inline int32_t shoali_slots_number(const struct shoali_slots_group *group
 /* names.c: what the calling thread does (its context), for messages about this rank. */
 void shoali_world_say_place(struct shoali_slots_world *world);
 void shoali_slots_set_name(void *group, const char *name);
+void shoali_slots_say_place(void *group);
 
 /* cores.c: says on which core the calling thread is. */
 void shoali_world_say_core(struct shoali_slots_world *world);

@@ -423,6 +423,15 @@ static void set_name(void *backend, const char *name)
         world->outer->set_name(world->all, name);
 }
 
+static void say_place(void *backend)
+{
+    const struct shoali_hier_world *world = ((const struct shoali_hier_group *)backend)->world;
+    if (world->inner->say_place)
+        world->inner->say_place(world->near);
+    if (world->outer->say_place)
+        world->outer->say_place(world->all);
+}
+
 static void between_hosts(const void *backend, int64_t bytes[SHOALI_COLLECTIVE_COUNT])
 {
     const struct shoali_hier_world *world = ((const struct shoali_hier_group *)backend)->world;
@@ -459,6 +468,7 @@ static const struct shoali_comm_ops table = {
     .abort = shoali_hier_abort,
     .second_thread = second_thread,
     .set_name = set_name,
+    .say_place = say_place,
     .between_hosts = between_hosts,
     .ranks_per_host = ranks_per_host,
 };

@@ -382,6 +382,7 @@ const struct shoali_comm_ops shoali_comm_shm = {
     .abort = shoali_slots_abort,
     .second_thread = shoali_slots_second_thread,
     .set_name = shoali_slots_set_name,
+    .say_place = shoali_slots_say_place,
     .verdict = shoali_slots_verdict,
     .relay = shoali_slots_relay,
     .create_near = create_near,

@@ -234,4 +234,5 @@ const struct shoali_comm_ops shoali_comm_record = {
     .abort = shoali_wrap_abort,
     .second_thread = shoali_wrap_second_thread,
     .set_name = shoali_wrap_set_name,
+    .say_place = shoali_wrap_say_place,
 };

@@ -82,6 +82,13 @@ void shoali_wrap_set_name(void *object, const char *name)
         wrap->inner_ops->set_name(wrap->inner, name);
 }
 
+void shoali_wrap_say_place(void *object)
+{
+    struct shoali_wrap *wrap = object;
+    if (wrap->inner_ops->say_place)
+        wrap->inner_ops->say_place(wrap->inner);
+}
+
 void shoali_wrap_second_thread(void *object)
 {
     struct shoali_wrap *wrap = object;

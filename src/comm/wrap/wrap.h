@@ -37,6 +37,7 @@ void shoali_wrap_free(void *object, void *memory);
 void shoali_wrap_abort(void *object, shoal_status status, const char *sentence);
 void shoali_wrap_second_thread(void *object);
 void shoali_wrap_set_name(void *object, const char *name);
+void shoali_wrap_say_place(void *object);
 /* Splits the inner group and wraps the child with `wrapper`. */
 shoal_status shoali_wrap_split(const struct shoali_comm_ops *wrapper, void *object,
                                const struct shoali_split_args *args, void **child);

@@ -245,6 +245,7 @@ shoal_status shoali_engine_execute(struct shoal_engine *engine,
         context->instruction = shoali_instruction_name(one->kind);
         context->micro = one->micro;
         shoali_status_page_say_doing(page, context->instruction, one->micro);
+        shoali_comm_say_place(engine->place.group);
         const struct work work = {.engine = engine,
                                   .execution = execution,
                                   .one = one,
@@ -257,7 +258,9 @@ done:
     status = shoali_transfers_end(engine, status);
     context->instruction = NULL;
     context->micro = -1;
-    if (status >= 0) /* else it is what the rank failed in */
+    if (status >= 0) { /* else it is what the rank failed in */
         shoali_status_page_say_doing(page, NULL, -1);
+        shoali_comm_say_place(engine->place.group);
+    }
     return status;
 }
