@@ -211,6 +211,40 @@ says "of another shape"
 expect 2 "$shoal" pretrain gpt $common --finetune --train-iters 1 --load llama
 says "describes a \`llama\`"
 
+# ---- Megatron's two flags of the schedule: the checkpoint's, or that of the flags ----
+echo '{"train_batch_size": 2, "train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "AdamW"}}' >bare.json
+scheduled="--deepspeed_config bare.json --mock-data --eval-iters 0 --threads 1 --log-interval 1 --lr-decay-iters 8"
+old="--lr 6e-4 --min-lr 6e-5 --lr-decay-style cosine --weight-decay 0.1"
+new="--lr 1e-4 --min-lr 1e-5 --lr-decay-style constant"
+# schedule FOLDER: what its manifest stores
+schedule() { sed 's/.*,\("schedule":.*\)},"kinds":.*/\1/' "$1"/global_step*/manifest.json; }
+expect 0 "$shoal" pretrain gpt $small $scheduled $old --train-iters 5
+rate=$(grep -o '^step 5/.* lr [^ ]*' <<<"$output")
+expect 0 "$shoal" pretrain gpt $small $scheduled $old --train-iters 4 --save first
+for name in opt_param-scheduler opt-param-scheduler lr-scheduler; do
+    rm -rf taken
+    expect 0 "$shoal" pretrain $scheduled $new --train-iters 5 --load first --save taken --use-checkpoint-$name
+    [ "${rate##* }" = "$(grep '^step 5/' <<<"$output" | grep -o ' lr [^ ]*' | cut -c5-)" ] || complain "not the rate ${rate##* }: $output"
+    says "weight decay 0.1: 10 tensors"
+    [ "$(schedule taken)" = "$(schedule first)" ] || complain "the schedule became $(schedule taken)"
+    expect 0 "$shoal" pretrain $scheduled $new --train-iters 5 --load first --override-$name
+    says "lr 1.00e-04"
+done
+expect 2 "$shoal" pretrain $scheduled $new --train-iters 5 --load first --override-opt_param-scheduler --use-checkpoint-opt_param-scheduler
+says "exclude each other: give one of them"
+expect 0 "$shoal" pretrain $scheduled $new --train-iters 5 --load first --finetune --use-checkpoint-opt_param-scheduler
+says "lr 1.00e-04"
+expect 0 "$shoal" pretrain gpt $small $scheduled $new --train-iters 1 --use-checkpoint-opt_param-scheduler # nothing to continue
+# a scheduler of the configuration goes on, too
+echo '{"train_batch_size": 2, "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
+  "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 0.01, "warmup_num_steps": 10}}}' >warmup.json
+expect 0 "$shoal" pretrain gpt $small ${common/ds.json/warmup.json} --log-interval 1 --train-iters 3
+rate=$(grep -o '^step 3/.* lr [^ ]*' <<<"$output")
+[ "${rate##* }" = 3.01e-03 ] || complain "the third rate of WarmupLR is ${rate##* }"
+expect 0 "$shoal" pretrain gpt $small ${common/ds.json/warmup.json} --train-iters 2 --save warm
+expect 0 "$shoal" pretrain $common --log-interval 1 --train-iters 3 --load warm --use-checkpoint-opt_param-scheduler
+says "lr ${rate##* }"
+
 # ---- folders without checkpoints ----
 mkdir empty
 for load in nowhere empty; do

@@ -457,6 +457,7 @@ shoal_status pretrain_config(const struct pretrain_options *options, const char 
     SHOAL_TRY(status, merge_distributed(options, root, &changed), done);
     SHOAL_TRY(status, merge_schedule(options, root, &changed), done);
     SHOAL_TRY(status, fill_schedule(options, root, &changed), done);
+    SHOAL_TRY(status, pretrain_lr_schedule_apply(options, root, &changed), done);
     warn_lr(options, root);
     *path = options->deepspeed_config;
     if (!changed && !betas_changed && options->deepspeed_config)

@@ -5,6 +5,7 @@
 #include "flags/flags.h"
 #include "tool.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,6 +125,11 @@ static const struct shoali_option rows[] = {
            .help =
                "fail when the checkpoint in --load does not say which model it has; a checkpoint "
                "that does always sets the model's flags"),
+    OPTION("use-checkpoint-opt_param-scheduler", BOOL, use_checkpoint_schedule, .group = CHECKPOINT,
+           .help = "take learning rate, weight decay and schedule of the checkpoint in --load "
+                   "instead of those of flags and configuration"),
+    OPTION("override-opt_param-scheduler", BOOL, override_schedule, .group = CHECKPOINT,
+           .help = "take those of flags and configuration, as a resumed run does without it"),
     OPTION("allow-unknown-config-keys", BOOL, allow_unknown_config_keys, .group = CHECKPOINT,
            .help = "ignore keys of config.json that are not known, with a warning; without it they "
                    "are errors, because they may change what the model computes"),
@@ -349,6 +355,10 @@ static shoal_status check_loading(struct pretrain_options *options, struct shoal
     if (flag && !options->load)
         return SHOAL_FAIL(SHOAL_EINVAL, "%s without --load: name the folder with checkpoints",
                           flag);
+    if (options->use_checkpoint_schedule && options->override_schedule)
+        return SHOAL_FAIL(SHOAL_EINVAL,
+                          "--use-checkpoint-opt_param-scheduler and --override-opt_param-scheduler "
+                          "exclude each other: give one of them");
     if (options->ckpt_step < 0)
         return SHOAL_OK;
     if (options->load_tag)
@@ -571,5 +581,6 @@ void pretrain_options_fini(struct pretrain_options *options)
 {
     model_flags_fini(&options->model);
     pretrain_hub_fini(&options->hub);
+    json_decref(options->schedule_object);
     shoali_arena_fini(&options->arena);
 }

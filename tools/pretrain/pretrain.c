@@ -76,6 +76,8 @@ static shoal_status peek_checkpoint(struct pretrain *run)
         pretrain_hub_say(&run->options);
     if (client && !run->options.finetune)
         SHOAL_TRY(status, pretrain_stored_read(run, client), done);
+    if (run->found)
+        SHOAL_TRY(status, pretrain_lr_schedule_read(&run->options, client), done);
 done:
     free(client);
     return status;
@@ -115,6 +117,8 @@ static shoal_status describe_client(struct pretrain *run)
         shoali_str_append(&text, ",\"data\":");
         SHOAL_TRY(status, pretrain_stored_write(run, &text), done);
     }
+    shoali_str_append(&text, ",\"schedule\":");
+    SHOAL_TRY(status, pretrain_lr_schedule_write(&run->options, run->setup.text, &text), done);
     shoali_str_append(&text, "}");
     run->client_json = text.failed ? NULL : strdup(shoali_str_get(&text));
     if (!run->client_json)

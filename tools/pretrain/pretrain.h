@@ -7,6 +7,7 @@
  *   spelling.c   what is asked of that table: the model that flags mean, the help
  *   length.c     the steps of --train-samples and --train-tokens
  *   config.c     values that a flag and ds_config.json may give
+ *   lr_schedule.c  the learning-rate schedule that a checkpoint stores
  *   tokenizer.c  the tokenizer: of flags, of the checkpoint, of data files
  *   hub.c        --load of a folder that describes its model
  *   files.c      files of a checkpoint that other programs look for
@@ -143,9 +144,10 @@ struct pretrain_options {
     struct pretrain_schedule schedule;
     /* run */
     const char *deepspeed_config, *save, *load, *load_tag;
-    bool deepspeed, finetune, use_checkpoint_args, allow_unknown_config_keys, no_load_optim,
-        exit_signal_handler, exit_on_missing_checkpoint, ignore_plan, override_existing_checkpoint,
-        skip_train, no_position_embedding, fp32_residual, log_throughput, log_interval_given;
+    bool deepspeed, finetune, use_checkpoint_args, use_checkpoint_schedule, override_schedule,
+        allow_unknown_config_keys, no_load_optim, exit_signal_handler, exit_on_missing_checkpoint,
+        ignore_plan, override_existing_checkpoint, skip_train, no_position_embedding, fp32_residual,
+        log_throughput, log_interval_given;
     const char *kill_switch;
     int32_t log_format; /* PRETRAIN_LOG_... */
     int64_t train_samples, train_tokens;
@@ -161,6 +163,7 @@ struct pretrain_options {
     struct pretrain_shared shared;
     struct pretrain_board_options board;
     struct pretrain_known known;
+    struct json_t *schedule_object; /* of the checkpoint, which this run takes; owned; NULL: none */
     struct shoali_arena arena;
 };
 
@@ -226,6 +229,17 @@ SHOAL_CHECKED shoal_status pretrain_load_config(const struct pretrain_options *o
  * it, else NULL. SHOAL_ECONFIG shows both values when flag and file contradict. */
 SHOAL_CHECKED shoal_status pretrain_config(const struct pretrain_options *options,
                                            const char **path, char **text);
+
+/* With --use-checkpoint-opt_param-scheduler: keeps the schedule of the checkpoint's client text,
+ * NULL if it has none, for pretrain_config. SHOAL_EINVAL: it stores none. */
+SHOAL_CHECKED shoal_status pretrain_lr_schedule_read(struct pretrain_options *options,
+                                                     const char *client);
+/* Puts that schedule in place of the configuration's. */
+SHOAL_CHECKED shoal_status pretrain_lr_schedule_apply(const struct pretrain_options *options,
+                                                      struct json_t *root, bool *changed);
+/* Appends the object that a checkpoint stores. `text` is pretrain_config's. */
+SHOAL_CHECKED shoal_status pretrain_lr_schedule_write(const struct pretrain_options *options,
+                                                      const char *text, struct shoali_str *out);
 
 /* Reads the files that hold words of --data-path, and checks what excludes what. */
 SHOAL_CHECKED shoal_status pretrain_data_finish(struct pretrain_options *options,
