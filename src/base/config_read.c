@@ -55,8 +55,13 @@ static shoal_status fail_unknown(const struct reader *reader, const struct shoal
         list_keys(section, &keys);
     shoal_status status =
         nearest ? SHOAL_FAIL(SHOAL_ECONFIG, "%s: unknown key; nearest key is `%s`", path, nearest)
-                : SHOAL_FAIL(SHOAL_ECONFIG, "%s: unknown key; the keys of this section are %s",
-                             path, shoali_str_get(&keys));
+        : keys.length
+            ? SHOAL_FAIL(SHOAL_ECONFIG, "%s: unknown key; the keys of this section are %s", path,
+                         shoali_str_get(&keys))
+            : SHOAL_FAIL(SHOAL_ECONFIG,
+                         "%s: unknown key, and no key of this section has an effect; "
+                         "remove it",
+                         path);
     shoali_str_fini(&keys);
     return shoali_json_locate(reader->document, path, status);
 }
@@ -80,6 +85,25 @@ static bool is_auto(const struct shoali_option *row, const json_t *value)
 static bool leaves_default(const struct shoali_option *row, json_t *value)
 {
     return row->state != SHOALI_DEAD && (json_is_null(value) || is_auto(row, value));
+}
+
+/* `false` where a number or an object is asked for: a new 0, or null as if it were not given; NULL
+ * without memory. */
+static json_t *read_false(const struct shoali_option *row, const char *path)
+{
+    const bool number = row->type == SHOALI_INT || row->type == SHOALI_FLOAT;
+    const bool has_zero = (row->min == 0.0 && row->max == 0.0) || (row->min <= 0 && row->max >= 0);
+    SHOALI_WARN_FIRST("config", "%s is false: it is %s", path,
+                      number && has_zero ? "taken as 0" : "left out");
+    return number && has_zero ? json_integer(0) : json_null();
+}
+
+static bool is_false(const struct shoali_option *row, const json_t *value)
+{
+    const bool section = row->type == SHOALI_SECTION && row->section && !row->section->bare_key;
+    return row->state == SHOALI_SUPPORTED && json_is_false(value) &&
+           (section || row->type == SHOALI_JSON || row->type == SHOALI_INT ||
+            row->type == SHOALI_FLOAT);
 }
 
 /* Reads the value of one key; *given is false when it leaves the default. */
@@ -175,12 +199,18 @@ static shoal_status read_key(const struct reader *reader, const struct shoali_se
         return shoali_json_locate(reader->document, key_path, status);
     }
     bool given;
-    json_t *value = json_object_get(object, key);
+    json_t *value = json_incref(json_object_get(object, key));
+    if (is_false(row, value)) { /* a singleton, which needs no release */
+        value = read_false(row, key_path);
+        if (!value)
+            return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the value of %s", key_path);
+    }
     SHOAL_TRY(status, find_member(reader, section, object, key, key_path, &index), done);
     SHOAL_TRY(status, read_value(reader, row, value, key_path, config, &given), done);
     if (given)
         shoali_config_mark(section, config, index);
 done:
+    json_decref(value);
     return status;
 }
 

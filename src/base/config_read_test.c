@@ -421,6 +421,10 @@ static void test_what_is_taken_with_a_line(void **state)
         {"\"lr\": 2, \"flag\": \"False\"", "flag is no boolean: it is taken as false"},
         {"\"zero_optimization\": true",
          "zero_optimization is no section: it is taken as {\"stage\": 1}"},
+        {"\"lr\": false", "lr is false: it is taken as 0"},
+        {"\"extra\": false", "extra is false: it is left out"},
+        {"\"zero_optimization\": {\"stage\": 1, \"bucket_size\": false}",
+         "zero_optimization.bucket_size is false: it is left out"},
         {"\"moving\": {\"enabled\": \"auto\"}",
          "moving is ignored: no such key is known, and it is off"},
     };
@@ -435,7 +439,8 @@ static void test_what_is_taken_with_a_line(void **state)
         if (said.count != 1 || said.found != 1)
             fail_msg("%s: %d lines, %d as expected", text, said.count, said.found);
         const bool lr = strstr(cases[i][0], "\"rate\"") || strstr(cases[i][0], "\"lr\"");
-        assert_true(fixture->config.lr == (lr ? 2 : 1e-3));
+        const double rate = strstr(cases[i][0], "\"lr\": false") ? 0 : lr ? 2 : 1e-3;
+        assert_true(fixture->config.lr == rate);
         assert_int_equal(shoali_config_given(&section, &fixture->config, "lr"), lr);
         assert_int_equal(fixture->config.flag, !strstr(cases[i][0], "flag"));
         assert_int_equal(fixture->config.zero.stage,

@@ -147,6 +147,13 @@ static const struct shoali_option rows[] = {
     UNREAD("backend", NOT_READ),
     UNREAD("use_cpu", NOT_READ),
     UNREAD("same_network", NOT_READ),
+    UNREAD("communication", NOT_READ),
+    UNREAD("disable_fused_adam", NOT_READ),
+    UNREAD("zero3_init_flag", "Accelerate reads it, in its own file."),
+    UNREAD("zero3_save_16bit_model", "Accelerate reads it, in its own file."),
+    UNREAD("gradient_accumulation_dtype",
+           "DeepSpeed reads no key of this name: use data_types.grad_accum_dtype."),
+    UNREAD("max_grad_norm", "DeepSpeed reads no key of this name: use gradient_clipping."),
 
     REFUSED("msamp", "FP8 by MS-AMP is not supported: use bf16"),
     REFUSED("amp", "NVIDIA Apex is not used: use fp16 or bf16"),

@@ -38,6 +38,7 @@ struct shoali_bf16_config {
 struct shoali_data_types_config {
     int32_t grad_accum_dtype;               /* enum shoali_data_type */
     const char *param_dtype, *buffer_dtype; /* NULL: the model's */
+    struct shoali_strings keep_in_fp32_modules;
     uint64_t given[SHOALI_GIVEN_WORDS];
 };
 struct shoali_torch_autocast_config {

@@ -201,6 +201,25 @@ static void test_forms_that_are_taken(void **state)
     read_noticed("{\"zero_optimization\": {\"stage\": \"2\"}}", "is text", &config);
     assert_int_equal(config.zero_optimization.stage, 2);
     shoali_ds_config_fini(&config);
+    read_noticed("{\"gradient_clipping\": false}", "it is taken as 0", &config);
+    assert_true(config.gradient_clipping == 0);
+    shoali_ds_config_fini(&config);
+    read_noticed("{\"steps_per_print\": false}", "it is left out", &config);
+    assert_int_equal(config.steps_per_print, 0);
+    shoali_ds_config_fini(&config);
+    read_noticed("{\"activation_checkpointing\": false}", "it is left out", &config);
+    shoali_ds_config_fini(&config);
+    read_noticed("{\"data_types\": {\"keep_in_fp32_modules\": [\"norm\"]}}", "masters are in fp32",
+                 &config);
+    shoali_ds_config_fini(&config);
+    read_text("{\"data_types\": {\"keep_in_fp32_modules\": \"auto\"}}", &config);
+    shoali_ds_config_fini(&config);
+    read_noticed("{\"gradient_accumulation_dtype\": \"fp32\"}", "use data_types.grad_accum_dtype",
+                 &config);
+    shoali_ds_config_fini(&config);
+    read_noticed("{\"zero3_init_flag\": true}", "Accelerate reads it", &config);
+    shoali_ds_config_fini(&config);
+    expect_error("{\"activation_checkpointing\": true}", SHOAL_ECONFIG, "must be a section");
     read_text("{\"_comment\": \"why\", \"fp16\": {\"comment\": \"none\"}}", &config);
     shoali_ds_config_fini(&config);
     read_noticed("{\"moe_gating\": {\"enabled\": false}}", "moe_gating is ignored", &config);

@@ -36,6 +36,8 @@ static const struct shoali_option data_types_rows[] = {
         .choices = data_types, IDLE),
     ROW(data_types, STRING, param_dtype, 0, "Type of the weights.", PENDING),
     ROW(data_types, STRING, buffer_dtype, 0, "Type of buffers that are not weights.", PENDING),
+    ROW(data_types, STRINGS, keep_in_fp32_modules, 0,
+        "Weights are the only tensors, and their masters are in fp32.", NOEFFECT),
 };
 const struct shoali_section shoali_data_types_section =
     SECTION(data_types, "data_types", data_types_rows, "Types of sums and buffers.", );

@@ -23,6 +23,13 @@ static const struct shoali_option comms_logger_rows[] = {
 const struct shoali_section shoali_comms_logger_section =
     SECTION(comms_logger, "comms_logger", comms_logger_rows, "Time and volume of collectives.", );
 
+/* Keys that published files have and DeepSpeed does not read. */
+#define UNREAD(key_)                                   \
+    {                                                  \
+        .key = #key_, .type = SHOALI_JSON, NOEFFECT,   \
+        .help = "DeepSpeed reads no key of this name." \
+    }
+
 static const struct shoali_option flops_profiler_rows[] = {
     ROW(flops_profiler, BOOL, enabled, 0,
         "No report is written; shoal plan says the operations of a model.", IDLE),
@@ -34,6 +41,8 @@ static const struct shoali_option flops_profiler_rows[] = {
     ROW(flops_profiler, INT, top_modules, 1, "Layers listed per depth.", .min = 1, .max = NO_MAX),
     ROW(flops_profiler, BOOL, detailed, 1, "Print the whole tree.", ),
     ROW(flops_profiler, STRING, output_file, 0, "File for the report.", ),
+    UNREAD(warm_up),
+    UNREAD(end_profile_step),
 };
 const struct shoali_section shoali_flops_profiler_section = SECTION(
     flops_profiler, "flops_profiler", flops_profiler_rows, "Operations and time per layer.", );
@@ -74,13 +83,6 @@ static const struct shoali_option writer_rows[] = {
 };
 static const struct shoali_section writer_section =
     SECTION(writer, "writer", writer_rows, "How checkpoints are written.", );
-/* Keys that published files have here and DeepSpeed does not read. */
-#define UNREAD(key_)                                   \
-    {                                                  \
-        .key = #key_, .type = SHOALI_JSON, NOEFFECT,   \
-        .help = "DeepSpeed reads no key of this name." \
-    }
-
 static const struct shoali_option checkpoint_rows[] = {
     ROW(checkpoint, ENUM, tag_validation, 0, "Ranks must always agree on the tag.",
         .choices = tag_validations, NOEFFECT),
