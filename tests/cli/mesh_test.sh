@@ -34,8 +34,8 @@ refuses ds.json "--tensor-model-parallel-size 8" "4 attention heads are too few 
 refuses ds.json "--pipeline-model-parallel-size 7" "4 layers, embedding and head are too few for 7 stages; each"
 refuses ds.json "--pipeline-model-parallel-size 4 --num-layers 1" "4: 1 layer, embedding and head are too few for 4 stages"
 refuses ds.json "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 9" "too few for 18 chunks of stages"
-refuses ds.json "--context-parallel-size 2" "--context-parallel-size is known but not supported yet"
-refuses ds.json "--expert-model-parallel-size 2" "--expert-model-parallel-size is known but not supported yet"
+refuses ds.json "--context-parallel-size 2" "--context-parallel-size above 1 is not supported, see docs/FEATURES.md"
+refuses ds.json "--expert-model-parallel-size 2" "--expert-model-parallel-size above 1 is not supported, see docs/FEATURES.md"
 # two sources
 with '"tensor_parallel": {"autotp_size": 2}'
 refuses k.json "--tensor-model-parallel-size 4" \

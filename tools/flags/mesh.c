@@ -234,7 +234,9 @@ static shoal_status check_supported(const struct mesh_flags *flags)
                                                   : NULL;
     if (!flag)
         return SHOAL_OK;
-    return SHOAL_FAIL(SHOAL_EUNSUPPORTED, "--%s is known but not supported yet; remove it", flag);
+    return SHOAL_FAIL(
+        SHOAL_EUNSUPPORTED,
+        "--%s above 1 is not supported, see docs/FEATURES.md: give 1, or leave it out", flag);
 }
 
 /* The flag that says how stages are cut evenly; NULL: none. */

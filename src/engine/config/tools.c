@@ -35,7 +35,7 @@ static const struct shoali_option flops_profiler_rows[] = {
         "No report is written; shoal plan says the operations of a model.", IDLE),
     ROW(flops_profiler, FLOAT, recompute_fwd_factor, 0, "Forwards recomputed per backward.",
         .min = 0, .max = 1),
-    ROW(flops_profiler, INT, profile_step, 1, "Step to report.", .min = 0, .max = NO_MAX),
+    ROW(flops_profiler, INT, profile_step, 1, "Step to report.", .min = -1, .max = NO_MAX),
     ROW(flops_profiler, INT, module_depth, -1, "Depth of the report; -1: all.", .min = -1,
         .max = NO_MAX),
     ROW(flops_profiler, INT, top_modules, 1, "Layers listed per depth.", .min = 1, .max = NO_MAX),
