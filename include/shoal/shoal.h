@@ -28,17 +28,15 @@
  *   report.h       this build, this machine, checkpoints of a folder
  *
  * Rules of every call
- * - Errors: a shoal_status of 0 is success, > 0 a normal outcome, < 0 an error.
- *   shoal_error_message() returns its text. The library never exits, and it prints only through the
- *   log sink (log.h).
+ * - Errors: a shoal_status of 0 is success, > 0 a normal outcome, < 0 an error, whose text
+ *   shoal_error_message() returns. The library never exits. It prints through log.h alone.
  * - Ownership: the caller owns the result of a `create` or `init` and passes it to the `destroy`,
  *   which accepts NULL. Everything else is borrowed, as long as its docstring says.
  * - Ranks: a call is collective over its group only if its docstring says so. When a rank fails,
  *   the waits of the other ranks fail, too, and name it.
- * - Structs: 0 or NULL selects a member's default. Use designated initialisers: new versions add
- *   members. Compile a program again for each minor version; its number is in the soname.
- * - Threads: an object belongs to one thread at a time. There is no global state, so several ranks
- *   may live in one process (shoal_thread_world_create).
+ * - Structs: 0 or NULL selects a member's default. Use designated initialisers. Compile a program
+ *   again for each minor version, which adds members.
+ * - Threads: an object belongs to one thread at a time. Several ranks may share a process.
  */
 
 /* A program makes a model, joins the group, creates an engine and owns the loop:
