@@ -5,16 +5,20 @@
 #include "base/fault.h"
 #include "base/test_cmocka.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { THREADS_MAX = 9 };
+/* Ends a wait that would last for ever. */
+#define PATIENCE_NS INT64_C(60000000000)
 
 struct visit {
     int32_t count[THREADS_MAX], of[THREADS_MAX];
@@ -122,13 +126,6 @@ static void test_eight_pools_at_once(void **state)
     }
 }
 
-static int64_t cpu_ns(void)
-{
-    struct timespec used;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-    return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
-}
-
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
 enum { SHARES_MAX = THREADS_MAX, PIECES_MAX = 40 };
@@ -200,16 +197,16 @@ static int64_t ten(const void *arg, int32_t share, int32_t shares)
 static void hold(void *arg, struct shoali_claim *claim)
 {
     struct held *held = arg;
-    const int64_t deadline = shoali_now_ns() + 20000000000;
+    const int64_t deadline = shoali_deadline_ns(PATIENCE_NS);
     bool first = true;
     while (shoali_claim_next(claim)) {
         if (claim->index == 1 && first) {
             atomic_store(&held->came, 1);
-            while (atomic_load(&held->done) < 19 && shoali_now_ns() < deadline)
+            while (atomic_load(&held->done) < 19 && !shoali_deadline_passed(deadline))
                 usleep(100);
             held->in_time = atomic_load(&held->done) == 19;
         }
-        while (claim->index == 0 && !atomic_load(&held->came) && shoali_now_ns() < deadline)
+        while (claim->index == 0 && !atomic_load(&held->came) && !shoali_deadline_passed(deadline))
             usleep(100);
         first = false;
         atomic_fetch_add(&held->done, 1);
@@ -229,26 +226,66 @@ static void test_others_do_the_work_of_a_thread_that_is_held_up(void **state)
     shoali_pool_destroy(pool);
 }
 
-static void sleep_on_caller(void *arg, int32_t index, int32_t count)
+/* Whether the kernel has the thread asleep: one that spins or yields never is. */
+static bool sleeps(const char *tid)
 {
-    (void)arg;
-    (void)count;
-    if (index == 0)
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    char path[64], line[256] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%s/stat", tid);
+    FILE *file = fopen(path, "r");
+    const bool read = file && fgets(line, sizeof line, file);
+    if (file)
+        fclose(file);
+    const char *name_end = strrchr(line, ')');
+    return !read || (name_end && name_end[1] && name_end[2] == 'S');
 }
 
+/* How many threads beside the calling one have not been seen asleep, after as many looks as
+ * needed. */
+static int count_awake(void)
+{
+    const int64_t deadline = shoali_deadline_ns(PATIENCE_NS);
+    const int own = (int)syscall(SYS_gettid);
+    int awake = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    if (!tasks)
+        return -1;
+    for (struct dirent *entry; (entry = readdir(tasks)) != NULL;) {
+        if (entry->d_name[0] == '.' || atoi(entry->d_name) == own)
+            continue;
+        bool asleep;
+        while (!(asleep = sleeps(entry->d_name)) && !shoali_deadline_passed(deadline))
+            usleep(1000);
+        awake += !asleep;
+    }
+    closedir(tasks);
+    return awake;
+}
+
+struct sleepers {
+    int32_t busy; /* the thread that works, while the others of its pool wait */
+    int awake;
+};
+
+static void count_on_busy(void *arg, int32_t index, int32_t count)
+{
+    struct sleepers *sleepers = arg;
+    (void)count;
+    if (index == sleepers->busy)
+        sleepers->awake = count_awake();
+}
+
+/* Workers wait for the caller and for the next run, the caller for a worker. */
 static void test_waiting_threads_sleep(void **state)
 {
     (void)state;
     struct shoali_pool *pools[3] = {0};
     for (int i = 0; i < 3; i++)
         assert_int_equal(shoali_pool_create(4, &pools[i]), SHOAL_OK);
-    int64_t cpu = cpu_ns(), begin = shoali_now_ns();
-    for (int i = 0; i < 6; i++)
-        shoali_pool_run(pools[i % 3], sleep_on_caller, NULL);
-    /* 120 ms pass; the eleven threads that wait all along use next to nothing. */
-    assert_true(shoali_now_ns() - begin >= 120000000);
-    assert_true(cpu_ns() - cpu < 60000000);
+    for (int i = 0; i < 6; i++) {
+        struct sleepers sleepers = {.busy = i < 3 ? 0 : i - 2, .awake = -1};
+        shoali_pool_run(pools[i % 3], count_on_busy, &sleepers);
+        assert_int_equal(sleepers.awake, 0);
+    }
     for (int i = 0; i < 3; i++)
         shoali_pool_destroy(pools[i]);
 }
