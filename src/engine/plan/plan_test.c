@@ -1,10 +1,10 @@
 /* A plan says what a run's own counters say afterwards: memory by kind, peaks, messages; and what
  * is published about ZeRO's memory and traffic. */
+#include "base/test_count.h"
 #include "engine/test_gpt.h"
 #include "shoal/plan.h"
 
 #include <math.h>
-#include <time.h>
 
 static struct gpt_seat seats[GPT_RANKS_MAX];
 
@@ -304,7 +304,8 @@ static void test_neighbours(void **state)
 
 /* ---- published formulas --------------------------------------------------------------------- */
 
-enum { BUCKET = 500000000 };
+/* LAYER_WORK: allocations of a layer; 140, and no more in a deep model. */
+enum { BUCKET = 500000000, LAYER_WORK = 200 };
 
 static shoal_status plan_large(int32_t stage, int32_t world, int32_t bucket, const char *options,
                                const char *recompute, shoal_plan *plan)
@@ -368,19 +369,22 @@ static void test_formulas(void **state)
             }
 }
 
-/* A model of 175 billion parameters on 1024 ranks: at once, and with the numbers of its papers. */
+/* A model of 175 billion parameters on 1024 ranks: the work of a layer each, and the numbers of its
+ * papers. */
 static void test_large(void **state)
 {
     shoal_plan plan, kept;
-    const clock_t begin = clock(); /* of this process: the machine may be busy with others */
     (void)state;
+    count_begin();
     assert_int_equal(plan_large(3, 1024, BUCKET, ",\"bf16\":{\"enabled\":true}", "full", &plan),
                      SHOAL_OK);
-    const double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
-    printf("175B on 1024 ranks: planned in %.3f s\n", seconds);
-#if !defined(SHOALI_TSAN) && !defined(__SANITIZE_ADDRESS__)
-    assert_true(seconds < 1.0);
-#endif
+    const int64_t allocations = count_end();
+    printf("96 layers on 1024 ranks: %lld allocations\n", (long long)allocations);
+    assert_true(allocations < LAYER_WORK * 98);
+    count_begin();
+    assert_int_equal(plan_large(3, 64, BUCKET, ",\"bf16\":{\"enabled\":true}", "full", &kept),
+                     SHOAL_OK);
+    assert_int_equal(count_end(), allocations); /* no rank but one is planned */
     assert_near((double)plan.parameters, 174.6e9, "parameters");
     /* 2 FLOPs forward and 4 backward per parameter and token, and the products of attention */
     const double attention = 96.0 * 12.0 * 12288.0 * 2048.0;
@@ -404,7 +408,6 @@ static void test_deep(void **state)
     shoal_plan plan;
     shoal_model *model = NULL;
     shoal_gpt_config config;
-    const int64_t begin = shoali_now_ns();
     (void)state;
     shoal_gpt_config_defaults(&config);
     config.num_layers = 12000;
@@ -419,12 +422,14 @@ static void test_deep(void **state)
                        "\"zero_optimization\":{\"stage\":3},"
                        "\"optimizer\":{\"type\":\"AdamW\",\"params\":{\"lr\":1e-4}}}"};
     const shoal_plan_args plan_args = {.world_size = 1000};
+    count_begin();
     if (shoal_plan_make(&args, &plan_args, &plan) != SHOAL_OK)
         fail_msg("%s", shoal_error_message());
+    const int64_t allocations = count_end();
     shoal_model_destroy(model);
     assert_int_equal(plan.parameters, 12000 * (12 * 8 * 8 + 13 * 8) + (128 + 4 + 2) * 8);
-    printf("12000 layers on 1000 ranks: planned in %.3f s\n",
-           (double)(shoali_now_ns() - begin) * 1e-9);
+    printf("12000 layers on 1000 ranks: %lld allocations\n", (long long)allocations);
+    assert_true(allocations < LAYER_WORK * 12002);
 }
 
 /* ---- limits, suggestions, time -------------------------------------------------------------- */
