@@ -5,7 +5,10 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -283,7 +286,8 @@ static void test_killed(void **state)
 
 /* ---- several processes ---- */
 
-static pid_t hold_lock(const char *path, int ms)
+/* `ms` 0: until it is killed. *over is memory of both processes: 1 from just before the end on. */
+static pid_t hold_lock(const char *path, int ms, _Atomic int *over)
 {
     int ready[2];
     char byte;
@@ -293,7 +297,11 @@ static pid_t hold_lock(const char *path, int ms)
         const int lock = open(path, O_RDWR | O_CREAT, 0600);
         if (flock(lock, LOCK_EX) != 0 || write(ready[1], "x", 1) != 1)
             _exit(1);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        while (ms == 0)
+            pause();
         usleep((useconds_t)ms * 1000);
+        atomic_store(over, 1);
         _exit(0); /* as if it had died: the file stays, the lock does not */
     }
     assert_int_equal(read(ready[0], &byte, 1), 1);
@@ -311,14 +319,16 @@ static void test_wait(void **state)
     snprintf(lock, sizeof(lock), "%s.lock", shoal_dataset_path(dataset));
     assert_int_equal(unlink(shoal_dataset_path(dataset)), 0);
     shoal_dataset_destroy(dataset);
-    pid_t child = hold_lock(lock, 300);
-    const int64_t begin = shoali_now_ns();
+    _Atomic int *over =
+        mmap(NULL, sizeof *over, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(over != MAP_FAILED);
+    pid_t child = hold_lock(lock, 300, over);
     dataset = open_folder("byte");
-    assert_true(shoali_now_ns() - begin > 200 * INT64_C(1000000));
+    assert_int_equal(*over, 1);
     assert_int_equal(waitpid(child, NULL, 0), child);
     assert_int_equal(leftovers(), 0);
     /* what is there is opened without a look at locks; what must be made has a deadline */
-    child = hold_lock(lock, 20000);
+    child = hold_lock(lock, 0, NULL);
     shoal_dataset *second = open_folder("byte");
     shoal_dataset_destroy(second);
     assert_int_equal(unlink(shoal_dataset_path(dataset)), 0);
@@ -329,6 +339,7 @@ static void test_wait(void **state)
     assert_non_null(strstr(shoal_error_message(), lock));
     kill(child, SIGKILL);
     assert_int_equal(waitpid(child, NULL, 0), child);
+    munmap(over, sizeof *over);
 }
 
 static void test_race(void **state)
