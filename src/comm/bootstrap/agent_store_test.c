@@ -18,7 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CLIENTS = 16, TEXT_BYTES = 256, ENTRIES = 4 };
+/* Ends a wait that would last for ever. */
+#define PATIENCE_NS (PATIENCE_S * INT64_C(1000000000))
+enum { CLIENTS = 16, TEXT_BYTES = 256, ENTRIES = 4, PATIENCE_S = 60 };
 
 /* How the double behaves. */
 enum manner {
@@ -262,11 +264,11 @@ static void ranks_meet_at_the_port_in_the_store(void **state)
     struct shoali_store *first = NULL, *second = NULL;
     (void)state;
     start_agent(&agent, AS_PYTORCH);
-    assert_int_equal(open_rank(agent.where, true, 5, &first), SHOAL_OK);
+    assert_int_equal(open_rank(agent.where, true, PATIENCE_S, &first), SHOAL_OK);
     assert_int_equal(agent.sets, 1);
     assert_true(port_in(&agent) > 0);
     assert_int_not_equal(port_in(&agent), strtol(agent.port, NULL, 10)); /* the store's own */
-    assert_int_equal(open_rank(agent.where, false, 5, &second), SHOAL_OK);
+    assert_int_equal(open_rank(agent.where, false, PATIENCE_S, &second), SHOAL_OK);
     check_meeting(first, second);
     shoali_store_close(second);
     shoali_store_close(first);
@@ -282,7 +284,7 @@ struct late {
 static void *come(void *user)
 {
     struct late *late = user;
-    late->status = open_rank(late->where, false, 10, &late->store);
+    late->status = open_rank(late->where, false, PATIENCE_S, &late->store);
     return NULL;
 }
 
@@ -299,16 +301,16 @@ static void meet_after(const char *left_over)
         struct shoali_agent_store own;
         shoali_agent_store_init(&own, "127.0.0.1", agent.port);
         assert_int_equal(shoali_agent_store_put(&own, (int32_t)strtol(left_over, NULL, 10),
-                                                shoali_deadline_ns(INT64_C(5000000000))),
+                                                shoali_deadline_ns(PATIENCE_NS)),
                          SHOAL_OK);
         shoali_agent_store_fini(&own);
     }
     const int before = agent.checks;
     pthread_create(&thread, NULL, come, &late);
-    for (int i = 0; i < 5000 && agent.checks < before + 3; i++) /* it has asked, and again */
+    for (int i = 0; i < 60000 && agent.checks < before + 3; i++) /* it has asked, and again */
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     assert_true(agent.checks >= before + 3);
-    assert_int_equal(open_rank(agent.where, true, 5, &first), SHOAL_OK);
+    assert_int_equal(open_rank(agent.where, true, PATIENCE_S, &first), SHOAL_OK);
     pthread_join(thread, NULL);
     if (late.status != SHOAL_OK)
         fail_msg("%s", "the rank that came first did not find rank 0");
@@ -342,7 +344,7 @@ static void an_old_store_is_a_sentence(void **state)
     (void)state;
     start_agent(&agent, HANGS_UP);
     for (int first = 0; first < 2; first++) {
-        assert_int_equal(open_rank(agent.where, first, 60, &store), SHOAL_EUNSUPPORTED);
+        assert_int_equal(open_rank(agent.where, first, PATIENCE_S, &store), SHOAL_EUNSUPPORTED);
         assert_true(says(agent.where) && says("PyTorch 2.2") && says("--rdzv-backend c10d"));
         assert_null(store);
     }
@@ -373,7 +375,7 @@ static void a_rank_without_rank_0_says_so(void **state)
     struct shoali_store *store = NULL;
     (void)state;
     start_agent(&agent, AS_PYTORCH);
-    assert_int_equal(open_rank(agent.where, false, 0.2, &store), SHOAL_ETIMEOUT);
+    assert_int_equal(open_rank(agent.where, false, 2, &store), SHOAL_ETIMEOUT);
     assert_true(says("rank 0 has not told its port yet in torchrun's store at 127.0.0.1:"));
     stop_agent(&agent);
 }
@@ -386,9 +388,9 @@ static void a_port_that_nobody_has_is_a_sentence(void **state)
     char expected[64];
     (void)state;
     start_agent(&agent, AS_PYTORCH);
-    assert_int_equal(open_rank(agent.where, true, 5, &first), SHOAL_OK);
+    assert_int_equal(open_rank(agent.where, true, PATIENCE_S, &first), SHOAL_OK);
     shoali_store_close(first);
-    assert_int_equal(open_rank(agent.where, false, 0.2, &store), SHOAL_ETIMEOUT);
+    assert_int_equal(open_rank(agent.where, false, 2, &store), SHOAL_ETIMEOUT);
     snprintf(expected, sizeof(expected), "no answer from 127.0.0.1:%d (", port_in(&agent));
     assert_true(says(expected) && says("which rank 0 has written into torchrun's store"));
     assert_true(says("UCX_TCP_PORT_RANGE"));
@@ -405,7 +407,7 @@ static void a_rank_that_cannot_join_tells_rank_0(void **state)
     size_t bytes = sizeof(value);
     (void)state;
     start_agent(&agent, AS_PYTORCH);
-    assert_int_equal(open_rank(agent.where, true, 5, &first), SHOAL_OK);
+    assert_int_equal(open_rank(agent.where, true, PATIENCE_S, &first), SHOAL_OK);
     shoali_agent_store_init(&own, "127.0.0.1", agent.port);
     const int port = port_in(&agent);
     assert_int_equal(shoali_store_get(first, "k", value, &bytes), SHOAL_IN_PROGRESS);
@@ -432,16 +434,16 @@ static void nonsense_in_the_store_is_refused(void **state)
         int32_t number = 0;
         start_agent(&agent, AS_PYTORCH);
         shoali_agent_store_init(&own, "127.0.0.1", agent.port);
-        assert_int_equal(
-            shoali_agent_store_put(&own, 4711, shoali_deadline_ns(INT64_C(5000000000))), SHOAL_OK);
+        assert_int_equal(shoali_agent_store_put(&own, 4711, shoali_deadline_ns(PATIENCE_NS)),
+                         SHOAL_OK);
         set_value(&agent, values[i]);
-        const int64_t soon_ns = shoali_deadline_ns(INT64_C(200000000));
-        assert_int_equal(shoali_agent_store_get(&own, soon_ns, &number, why), SHOAL_IN_PROGRESS);
+        assert_int_equal(
+            shoali_agent_store_get(&own, shoali_deadline_ns(PATIENCE_NS), &number, why),
+            SHOAL_IN_PROGRESS);
         assert_int_equal(number, 0);
         set_value(&agent, "4712");
         assert_int_equal(
-            shoali_agent_store_get(&own, shoali_deadline_ns(INT64_C(5000000000)), &number, why),
-            SHOAL_OK);
+            shoali_agent_store_get(&own, shoali_deadline_ns(PATIENCE_NS), &number, why), SHOAL_OK);
         assert_int_equal(number, 4712);
         shoali_agent_store_fini(&own);
         stop_agent(&agent);
@@ -460,10 +462,10 @@ static void the_port_is_of_the_range(void **state)
     start_agent(&agent, AS_PYTORCH);
     snprintf(range, sizeof(range), "%d-%d", port, port);
     setenv("UCX_TCP_PORT_RANGE", range, 1);
-    assert_int_equal(open_rank(agent.where, true, 5, &first), SHOAL_EINVAL);
+    assert_int_equal(open_rank(agent.where, true, PATIENCE_S, &first), SHOAL_EINVAL);
     assert_true(says("no port of UCX_TCP_PORT_RANGE=") && says(range));
     close(taken);
-    assert_int_equal(open_rank(agent.where, true, 5, &first), SHOAL_OK);
+    assert_int_equal(open_rank(agent.where, true, PATIENCE_S, &first), SHOAL_OK);
     assert_int_equal(port_in(&agent), port);
     shoali_store_close(first);
     unsetenv("UCX_TCP_PORT_RANGE");
@@ -501,7 +503,7 @@ static int be_rank(int rank, const char *port)
     setenv("MASTER_PORT", port, 1);
     setenv("TORCHELASTIC_RUN_ID", "none", 1);
     setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
-    if (shoal_comm_init(&(shoal_comm_args){.timeout_s = 20}, &group) != SHOAL_OK) {
+    if (shoal_comm_init(&(shoal_comm_args){.timeout_s = PATIENCE_S}, &group) != SHOAL_OK) {
         fprintf(stderr, "rank %d: %s\n", rank, shoal_error_message());
         return 1;
     }

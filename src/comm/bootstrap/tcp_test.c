@@ -22,6 +22,10 @@
 #include <unistd.h>
 
 #define SECOND_NS INT64_C(1000000000)
+/* How long a connection may take to prove itself: who waits for one that does not waits longer. */
+#define STRANGER_NS (3 * SECOND_NS)
+/* Ends a wait that would last for ever. */
+enum { PATIENCE_S = 60, PATIENCE_MS = PATIENCE_S * 1000, TRIES = 5 };
 
 struct meeting {
     struct shoali_credentials credentials;
@@ -67,7 +71,8 @@ static void choose_port(struct meeting *meeting)
 static void open_meeting(struct meeting *meeting)
 {
     choose_port(meeting);
-    assert_int_equal(open_store(meeting, "secret", "job", true, 5, &meeting->store), SHOAL_OK);
+    assert_int_equal(open_store(meeting, "secret", "job", true, PATIENCE_S, &meeting->store),
+                     SHOAL_OK);
 }
 
 static void close_meeting(struct meeting *meeting)
@@ -76,20 +81,28 @@ static void close_meeting(struct meeting *meeting)
     close(meeting->keeper);
 }
 
-/* A true rank comes, puts, gets, and is not held up. */
-static void join_and_leave(const struct meeting *meeting)
+/* A true rank comes, puts and gets. */
+static int64_t time_join(const struct meeting *meeting)
 {
     struct shoali_store *store = NULL;
     char value[8];
     size_t bytes = sizeof(value);
     const int64_t begin_ns = shoali_now_ns();
-    if (open_store(meeting, "secret", "job", false, 5, &store) != SHOAL_OK)
+    if (open_store(meeting, "secret", "job", false, PATIENCE_S, &store) != SHOAL_OK)
         fail_msg("%s", shoal_error_message());
     assert_int_equal(shoali_store_put(store, "k", "v", 2), SHOAL_OK);
     assert_int_equal(shoali_store_get(store, "k", value, &bytes), SHOAL_OK);
-    assert_true(shoali_now_ns() - begin_ns <
-                2 * SECOND_NS); /* milliseconds, and a loaded machine */
     shoali_store_close(store);
+    return shoali_now_ns() - begin_ns;
+}
+
+/* Whoever is held up by others is so each time, unlike one that a busy machine holds up. */
+static void join_and_leave(const struct meeting *meeting)
+{
+    bool soon = false;
+    for (int i = 0; i < TRIES && !soon; i++)
+        soon = time_join(meeting) < STRANGER_NS;
+    assert_true(soon);
 }
 
 static int connect_raw(const struct meeting *meeting)
@@ -156,7 +169,7 @@ static void nonsense_is_dropped(void **state)
         memset(words, 'x', sizeof(words));
         memcpy(words, lines[i], strlen(lines[i]));
         assert_int_equal(send(fd, words, sizeof(words), MSG_NOSIGNAL), sizeof(words));
-        assert_true(is_closed(fd, 5000));
+        assert_true(is_closed(fd, PATIENCE_MS));
         close(fd);
     }
     join_and_leave(&meeting);
@@ -211,7 +224,7 @@ static void idle_strangers_starve_nobody(void **state)
     }
     join_and_leave(&meeting);
     for (int i = 0; i < MANY; i++) {
-        open_count += !is_closed(fds[i], i < MANY - 200 ? 1000 : 0);
+        open_count += !is_closed(fds[i], i < MANY - 200 ? PATIENCE_MS : 0);
         close(fds[i]);
     }
     assert_true(open_count <= 128);
@@ -227,11 +240,11 @@ static void slow_drip_is_cut_off(void **state)
     open_meeting(&meeting);
     const int64_t begin_ns = shoali_now_ns();
     int drip = connect_raw(&meeting), idle = connect_raw(&meeting);
-    while (!is_closed(drip, 100) && shoali_now_ns() - begin_ns < 20 * SECOND_NS)
+    while (!is_closed(drip, 100) && shoali_now_ns() - begin_ns < PATIENCE_S * SECOND_NS)
         send(drip, "x", 1, MSG_NOSIGNAL);
-    assert_true(shoali_now_ns() - begin_ns > 2 * SECOND_NS);
-    assert_true(shoali_now_ns() - begin_ns < 15 * SECOND_NS); /* 3, and a loaded machine */
-    assert_true(is_closed(idle, 5000));
+    assert_true(shoali_now_ns() - begin_ns >= STRANGER_NS);
+    assert_true(is_closed(drip, 0));
+    assert_true(is_closed(idle, PATIENCE_MS));
     close(drip);
     close(idle);
     join_and_leave(&meeting);
@@ -280,11 +293,12 @@ static void wrong_secrets_are_told(void **state)
     struct meeting meeting;
     struct shoali_store *store = NULL;
     open_meeting(&meeting);
-    assert_int_equal(open_store(&meeting, "guessed", "job", false, 5, &store), SHOAL_EINVAL);
+    assert_int_equal(open_store(&meeting, "guessed", "job", false, PATIENCE_S, &store),
+                     SHOAL_EINVAL);
     assert_true(says("this rank does not have the secret of rank 0") && says("SHOAL_SECRET_FILE"));
     assert_false(says("guessed"));
     assert_null(store);
-    assert_int_equal(open_store(&meeting, "secret", "another", false, 0.2, &store), SHOAL_ETIMEOUT);
+    assert_int_equal(open_store(&meeting, "secret", "another", false, 2, &store), SHOAL_ETIMEOUT);
     assert_true(says("another job meets at 127.0.0.1:") && says("--master_port"));
     join_and_leave(&meeting);
     close_meeting(&meeting);
@@ -302,8 +316,9 @@ static void *take_over(void *arg)
     nanosleep(&(struct timespec){0, 100000000}, NULL);
     shoali_store_close(late->meeting->store);
     late->meeting->store = NULL;
-    assert_int_equal(open_store(late->meeting, "second secret", "second", true, 5, &late->store),
-                     SHOAL_OK);
+    assert_int_equal(
+        open_store(late->meeting, "second secret", "second", true, PATIENCE_S, &late->store),
+        SHOAL_OK);
     return NULL;
 }
 
@@ -316,7 +331,8 @@ static void two_jobs_take_turns(void **state)
     pthread_t thread;
     open_meeting(&meeting);
     assert_int_equal(pthread_create(&thread, NULL, take_over, &late), 0);
-    assert_int_equal(open_store(&meeting, "second secret", "second", false, 10, &store), SHOAL_OK);
+    assert_int_equal(open_store(&meeting, "second secret", "second", false, PATIENCE_S, &store),
+                     SHOAL_OK);
     pthread_join(thread, NULL);
     assert_int_equal(shoali_store_put(store, "k", "v", 2), SHOAL_OK);
     shoali_store_close(store);
@@ -371,10 +387,10 @@ static void impostors_learn_and_get_nothing(void **state)
         "HTTP/1.1 400 Bad Request and much more to read\r\n\r\n....";
     const struct shoali_credentials credentials = {.job = "job"};
     memcpy(greeting + SHOALI_MAGIC_BYTES, credentials.job, sizeof(credentials.job));
-    meet_impostor(greeting, sizeof(greeting), 20, SHOAL_EINVAL,
+    meet_impostor(greeting, sizeof(greeting), PATIENCE_S, SHOAL_EINVAL,
                   "a process that does not know this job's secret answers at 127.0.0.1:");
     meet_impostor(http, SHOALI_GREETING_BYTES, 2, SHOAL_ETIMEOUT, "something that is not Shoal");
-    meet_impostor("", 0, 0.3, SHOAL_ETIMEOUT, "does not let this rank in");
+    meet_impostor("", 0, 2, SHOAL_ETIMEOUT, "does not let this rank in");
 }
 
 /* A secret of this machine alone is good for no other. */
@@ -389,7 +405,7 @@ static void other_machines_need_a_secret(void **state)
     struct shoali_store_args args = {.kind = "tcp",
                                      .where = "192.0.2.1:29500", /* of no machine: RFC 5737 */
                                      .credentials = &meeting.credentials,
-                                     .timeout_s = 2};
+                                     .timeout_s = PATIENCE_S};
     assert_int_equal(shoali_store_open(&args, &client), SHOAL_EINVAL);
     assert_true(says("MASTER_ADDR=\"192.0.2.1\" is no address of this machine") &&
                 says("SHOAL_SECRET_FILE"));
@@ -422,7 +438,7 @@ static void descriptor_0_is_one(void **state)
                                      .where = where,
                                      .server = true,
                                      .credentials = &meeting.credentials,
-                                     .timeout_s = 5};
+                                     .timeout_s = PATIENCE_S};
     const int input = dup(STDIN_FILENO);
     close(STDIN_FILENO);
     const shoal_status served = shoali_store_open(&args, &server);
@@ -465,16 +481,17 @@ static int serve_without_descriptors(const struct meeting *meeting, int go, int 
     int wrong = 0;
     getrlimit(RLIMIT_NOFILE, &limit);
     if (shoal_log_configure("info", count_line, NULL) != SHOAL_OK ||
-        open_store(meeting, "secret", "job", true, 5, &store) != SHOAL_OK)
+        open_store(meeting, "secret", "job", true, PATIENCE_S, &store) != SHOAL_OK)
         return 1;
     const int highest = dup(0);
     close(highest);
     const struct rlimit none = {.rlim_cur = (rlim_t)highest, .rlim_max = limit.rlim_max};
     setrlimit(RLIMIT_NOFILE, &none);
     const int64_t before_ns = used_ns();
+    const int64_t begin_ns = shoali_now_ns();
     wrong |= write(done, "", 1) == 1 ? 0 : 2; /* the client tries now, for a while */
     wrong |= read(go, &byte, 1) == 1 ? 0 : 2;
-    wrong |= used_ns() - before_ns > SECOND_NS / 4 ? 4 : 0;
+    wrong |= used_ns() - before_ns > (shoali_now_ns() - begin_ns) / 2 ? 4 : 0;
     wrong |= shoali_store_get_trouble(store) == EMFILE ? 0 : 8;
     setrlimit(RLIMIT_NOFILE, &limit);
     wrong |= write(done, "", 1) == 1 ? 0 : 2;
@@ -499,7 +516,7 @@ static void without_descriptors_nothing_spins(void **state)
     if (child == 0)
         _exit(serve_without_descriptors(&meeting, go[0], done[1]));
     assert_int_equal(read(done[0], &byte, 1), 1);
-    assert_int_equal(open_store(&meeting, "secret", "job", false, 0.5, &store), SHOAL_ETIMEOUT);
+    assert_int_equal(open_store(&meeting, "secret", "job", false, 2, &store), SHOAL_ETIMEOUT);
     if (!says("rank 0 has no file descriptor free") || !says("ulimit -n"))
         fail_msg("%s", shoal_error_message());
     assert_int_equal(write(go[1], "", 1), 1);
@@ -542,7 +559,7 @@ struct early {
 static void *come_early(void *arg)
 {
     struct early *early = arg;
-    early->status = open_store(early->meeting, "secret", "job", false, 10, &early->store);
+    early->status = open_store(early->meeting, "secret", "job", false, PATIENCE_S, &early->store);
     snprintf(early->sentence, sizeof(early->sentence), "%s", shoal_error_message());
     return NULL;
 }
@@ -560,7 +577,8 @@ static void nobody_meets_himself(void **state)
     }
     assert_int_equal(pthread_create(&thread, NULL, come_early, &early), 0);
     nanosleep(&(struct timespec){0, 200000000}, NULL); /* a hundred attempts */
-    const shoal_status status = open_store(&meeting, "secret", "job", true, 5, &meeting.store);
+    const shoal_status status =
+        open_store(&meeting, "secret", "job", true, PATIENCE_S, &meeting.store);
     pthread_join(thread, NULL);
     if (status != SHOAL_OK || early.status != SHOAL_OK)
         fail_msg("server: %d, client: %d, %s", (int)status, (int)early.status, early.sentence);

@@ -203,7 +203,8 @@ static void expect_sentence(int32_t count, const char *text, const char *other)
             fail_msg("rank %d: %d, %s", (int)r, (int)seats[r].status, seats[r].sentence);
 }
 
-/* A process of its own has this rank, joins, and is killed. */
+/* A process of its own has this rank, joins, and is killed. Ranks that did not notice would wait
+ * for a minute, and say so. */
 static void kill_one(int32_t rank, const char *text, const char *other)
 {
     enum { SIZE = 70 };
@@ -218,11 +219,9 @@ static void kill_one(int32_t rank, const char *text, const char *other)
         nanosleep(&(struct timespec){0, 500000000}, NULL); /* others meet at it */
         raise(joined ? SIGKILL : SIGTERM);
     }
-    const int64_t start_ns = shoali_now_ns();
     run(SIZE);
     assert_int_equal(waitpid(pid, &code, 0), pid);
     assert_true(WIFSIGNALED(code) && WTERMSIG(code) == SIGKILL);
-    assert_true(shoali_now_ns() - start_ns < INT64_C(20000000000));
     expect_sentence(SIZE, text, other);
 }
 
