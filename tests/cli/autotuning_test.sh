@@ -149,12 +149,12 @@ rm -rf $results autotuning_exps
 # ---- a signal ----
 "$shoal" run --num_gpus 2 --autotuning run sh -c 'echo $$ >pid.$RANK; sleep 60' sh --deepspeed_config config.json >out.log 2>&1 &
 job=$!
-for tries in $(seq 200); do [ -s pid.0 ] && [ -s pid.1 ] && break; sleep 0.05; done
+for tries in $(seq 1200); do [ -s pid.0 ] && [ -s pid.1 ] && break; sleep 0.05; done
 kill -TERM $job
 code=0
 wait $job || code=$?
 [ $code -eq 143 ] || complain "SIGTERM ended the search with $code: $(cat out.log)"
-for tries in $(seq 100); do [ -d "/proc/$(cat pid.0)" ] || [ -d "/proc/$(cat pid.1)" ] || break; sleep 0.05; done
+for tries in $(seq 1200); do [ -d "/proc/$(cat pid.0)" ] || [ -d "/proc/$(cat pid.1)" ] || break; sleep 0.05; done
 [ ! -d "/proc/$(cat pid.0)" ] && [ ! -d "/proc/$(cat pid.1)" ] || complain "SIGTERM left ranks"
 
 # ---- mistakes ----

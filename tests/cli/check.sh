@@ -42,12 +42,12 @@ left_segments() {
         [ "$space" != "$own" ] || [ -d "/proc/$pid" ] || echo "$name"
     done
 }
-# nothing_left BEFORE: left_segments lists no more than BEFORE, what it printed at the start.  It waits up to five seconds, since
+# nothing_left BEFORE: left_segments lists no more than BEFORE, what it printed at the start.  It waits up to a minute, since
 # a launcher that another test killed leaves files until that test's next job.
 nothing_left() {
     local after
     after=$(comm -13 <(echo "$1") <(left_segments))
-    for _ in $(seq 50); do
+    for _ in $(seq 600); do
         [ -n "$after" ] || break
         sleep 0.1
         after=$(comm -12 <(echo "$after") <(left_segments))

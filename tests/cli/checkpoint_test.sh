@@ -136,10 +136,10 @@ fi
 rm -rf b
 SHOAL_FAULT=ckpt.manifest=stop $train --train-iters 1 --save b >out 2>&1 </dev/null &
 job=$!
-for _ in $(seq 600); do [ -s b/.saving ] && break; sleep 0.05; done
+for _ in $(seq 1200); do [ -s b/.saving ] && break; sleep 0.05; done
 DEEPSPEED_TIMEOUT=0.02 $(ranks 2) $train --train-iters 2 --save b >waits 2>&1 </dev/null &
 waiter=$!
-for _ in $(seq 600); do grep -q "waiting for" waits && break; sleep 0.05; done
+for _ in $(seq 1200); do grep -q "waiting for" waits && break; sleep 0.05; done
 sleep 2.5 # twice DEEPSPEED_TIMEOUT, in minutes
 expect 0 "$shoal" report --load b
 says "global_step1.partial" "of a save in progress"

@@ -27,9 +27,9 @@ jumps() {
     local name=$1 jump code=0 looks
     shift
     rm -f jump
-    env "$@" "$shoal" run --no_local_rank --num_gpus 4 --silent_rank_timeout 4 ./rank.sh >out 2>&1 </dev/null &
+    env "$@" "$shoal" run --no_local_rank --num_gpus 4 --silent_rank_timeout 30 ./rank.sh >out 2>&1 </dev/null &
     local job=$!
-    for looks in $(seq 600); do grep -aq "step [0-9]*0/" out && break; sleep 0.05; done
+    for looks in $(seq 1200); do grep -aq "step [0-9]*0/" out && break; sleep 0.05; done
     for jump in 3600 -86400 0; do
         echo $jump >jump.new && mv jump.new jump
         sleep 5.2 # a rank is called slow after four looks in a row, one a second

@@ -80,6 +80,6 @@ expect 2 "$shoal" diff --ronding one one
 says "unknown flag --ronding"
 expect 2 "$shoal" diff text one
 says "is no file of hashes"
-expect 2 timeout 10 "$shoal" diff /dev/zero /dev/zero
+expect 2 timeout 60 "$shoal" diff /dev/zero /dev/zero
 says "/dev/zero is no file of hashes: it is not a regular file"
 finish

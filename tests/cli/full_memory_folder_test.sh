@@ -57,7 +57,7 @@ umount /dev/shm
 # full while they train
 mount -t tmpfs -o mode=1777,size=64m none /dev/shm
 (
-    for i in $(seq 400); do grep -q '^step\|step 1/' filled_out 2>/dev/null && break; sleep 0.02; done
+    for i in $(seq 3000); do grep -q '^step\|step 1/' filled_out 2>/dev/null && break; sleep 0.02; done
     head -c 64M /dev/zero >/dev/shm/filler 2>/dev/null
     touch filled_now
 ) &

@@ -65,7 +65,7 @@ expect 2 $(ranks 2) $(train wrong.json) --train-iters 1
 says 'nvme_path "/proc/drive" cannot be used'
 # a rank that fails while an engine is made does not wait for the others, nor they for it
 for point in host_alloc:8 comm.split device_alloc:4; do
-    expect 1 env SHOAL_FAULT="$point@1" timeout 20 $(ranks 2) $(train nvme.json) --train-iters 1
+    expect 1 env SHOAL_FAULT="$point@1" timeout 60 $(ranks 2) $(train nvme.json) --train-iters 1
     says "fault" "rank 1"
     [ -z "$(ls -A drive)" ] || complain "$point left on the drive: $(ls -AR drive)"
 done

@@ -69,16 +69,12 @@ cat >large.json <<'CONFIG'
 CONFIG
 large="$shoal plan gpt --deepspeed_config large.json --num-layers 96 --hidden-size 12288 --num-attention-heads 96
        --seq-length 2048 --vocab-size 50257 --world-size 1024 --cluster a100"
-begin=$(date +%s)
 expect 0 $large --search --search-results 3
-[ -n "$SANITIZE" ] || [ $(($(date +%s) - begin)) -lt 10 ] || complain "a search took $(($(date +%s) - begin)) s"
 says "rates of a rank of --cluster a100" "tokens/s" "bubble%" "fastest: --"
 [ "$(grep -cE '^ +[0-9]+ +[0-9]+ +[0-9]+ +[0-9]+ +[0-3] ' <<<"$output")" = 3 ] || complain "not three layouts: $output"
 sed 's/1536/16384/' large.json >larger.json
-begin=$(date +%s)
 expect 0 $shoal plan gpt --deepspeed_config larger.json --num-layers 96 --hidden-size 12288 --num-attention-heads 96 \
     --seq-length 2048 --vocab-size 50257 --world-size 16384 --cluster h100 --search --search-results 1
-[ -n "$SANITIZE" ] || [ $(($(date +%s) - begin)) -lt 10 ] || complain "a search for 16384 ranks took $(($(date +%s) - begin)) s"
 says "fastest: --"
 expect 0 $large --search --search-results 2 --json
 says '"layouts":[{' '"fits":true' '"tokens_per_second":' '"flags":"--'

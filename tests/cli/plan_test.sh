@@ -11,10 +11,7 @@ cat >large.json <<'CONFIG'
 CONFIG
 large="$shoal plan gpt --deepspeed_config large.json --num-layers 96 --hidden-size 12288 --num-attention-heads 96
        --seq-length 2048 --vocab-size 50257"
-begin=$(date +%s%N)
 expect 3 $large --world-size 64,1024 --memory-limit 80GiB --peak-tflops 312 --memory-bandwidth 2000 --network-bandwidth 25
-spent=$((($(date +%s%N) - begin) / 1000000))
-[ -n "$SANITIZE" ] || [ "$spent" -lt 1000 ] || complain "a plan took $spent ms"
 says "174.60 billion parameters" "64 ranks: does not fit" "1024 ranks: does not fit; needs" "the given limit is 80.0 GiB" \
     "it fits with --recompute-granularity full" "reduce_scatter" "seconds of a step"
 expect 0 $large --world-size 1024 --memory-limit 80GiB --recompute-granularity full

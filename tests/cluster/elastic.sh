@@ -49,7 +49,7 @@ undisturbed() {
 }
 await_file() {
     local tries
-    for tries in $(seq 200); do
+    for tries in $(seq 1200); do
         [ -s "$1" ] && return
         sleep 0.05
     done
@@ -65,10 +65,10 @@ rank_pids() {
 starts() { grep -cE 'start: |restart [0-9]+ of |growing: ' out; }
 seen=0
 await_ranks() {
-    local until=$(($(now_ms) + 30000))
+    local until=$(($(now_ms) + 60000))
     while [ "$(starts)" -le "$seen" ] || [ -z "$(rank_pids)" ]; do
         kill -0 "$job" 2>/dev/null || { complain "the job was over too early: $(tail -n 5 out)"; return 1; }
-        [ "$(now_ms)" -lt $until ] || { complain "no ranks after 30 s: $(tail -n 5 out)"; return 1; }
+        [ "$(now_ms)" -lt $until ] || { complain "no ranks after 60 s: $(tail -n 5 out)"; return 1; }
         sleep 0.02
     done
 }
@@ -93,7 +93,7 @@ kill_rank() {
 await_growth() {
     local pids tries
     mapfile -t pids < <(rank_pids)
-    for tries in $(seq 300); do
+    for tries in $(seq 900); do
         kill -CONT "${pids[@]}" 2>/dev/null
         [ "$(grep -c 'growing: ' out)" -gt "$1" ] && return
         restarted_instead "$2" && return
@@ -120,7 +120,7 @@ come_back() {
     seen=$(starts)
     kill -STOP $(rank_pids) 2>/dev/null
     "$@"
-    for tries in $(seq 300); do
+    for tries in $(seq 900); do
         [ "$(grep -c 'are available instead' out)" -gt "$asked" ] && break
         restarted_instead "$silent" && return
         sleep 0.1
