@@ -61,7 +61,7 @@ static void test_reads_a_child(void **state)
     kill(pid, SIGKILL);
     if (descriptor >= 0) {
         struct pollfd watched = {.fd = descriptor, .events = POLLIN};
-        assert_int_equal(poll(&watched, 1, 20000), 1);
+        assert_int_equal(poll(&watched, 1, 60000), 1);
         close(descriptor);
     } else {
         siginfo_t info;
@@ -119,14 +119,14 @@ static int start_hanging(const sigset_t *mask)
     return pid;
 }
 
-/* What the child's signal makes of it, within 20 s; with 0 nothing may come. */
+/* What the child's signal makes of it, within a minute; with 0 nothing may come. */
 static void expect_crash(const sigset_t *mask, int signal, int expected)
 {
     const int pid = start_hanging(mask);
     int found = 0;
     assert_int_equal(shoali_process_crash(pid), 0);
     kill(pid, signal);
-    for (int look = 0; look < (expected ? 2000 : 20) && found != expected; look++) {
+    for (int look = 0; look < (expected ? 6000 : 20) && found != expected; look++) {
         usleep(10000);
         found = shoali_process_crash(pid);
     }

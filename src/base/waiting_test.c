@@ -3,6 +3,7 @@
 #include "base/test_cmocka.h"
 #include "base/waiting.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -78,7 +79,7 @@ static void test_aloud(void **state)
     struct shoali_waiting_aloud *aloud =
         shoali_waiting_aloud_begin(SHOAL_LOG_WARNING, "test", "looking for a name");
     assert_non_null(aloud);
-    nanosleep(&(struct timespec){.tv_sec = 6, .tv_nsec = 500000000}, NULL);
+    assert_int_equal(poll(&(struct pollfd){.fd = pipes[0], .events = POLLIN}, 1, 60000), 1);
     shoali_waiting_aloud_end(aloud);
     dup2(errors, STDERR_FILENO);
     close(errors);

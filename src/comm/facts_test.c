@@ -27,7 +27,7 @@ static void *sit(void *arg)
     shoal_group *group = NULL;
     seat->status = shoal_comm_init(
         &(shoal_comm_args){
-            .rank = seat->rank, .world_size = RANKS, .threads = seat->world, .timeout_s = 20},
+            .rank = seat->rank, .world_size = RANKS, .threads = seat->world, .timeout_s = 60},
         &group);
     if (seat->status < 0)
         return NULL;
@@ -229,7 +229,7 @@ static void *post(void *arg)
     shoal_group *group = NULL;
     seat->status = shoal_comm_init(
         &(shoal_comm_args){
-            .rank = seat->rank, .world_size = RANKS, .threads = seat->world, .timeout_s = 20},
+            .rank = seat->rank, .world_size = RANKS, .threads = seat->world, .timeout_s = 60},
         &group);
     if (seat->status < 0)
         return NULL;

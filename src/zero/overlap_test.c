@@ -2,6 +2,7 @@
  * the computing thread. */
 #include "zero/test_ranks.h"
 
+#include <stdatomic.h>
 #include <time.h>
 
 static const struct shoali_zero_fetch fetches[] = {
@@ -68,18 +69,26 @@ static void test_memory(void **state)
 
 /* ---- failures ------------------------------------------------------------------------------- */
 
-/* One step that goes well, and in the next one rank 1 stops after a micro-batch's forward. */
+static _Atomic int32_t gave_up;
+
+/* One step that goes well, and in the next one rank 1 stops after a micro-batch's forward. With a
+ * timeout the others give up first. */
 static bool leave_in_step(struct seat *seat)
 {
+    const int64_t deadline = shoali_deadline_ns(INT64_C(60000000000));
     struct shoal_tensor *loss;
     if (!open_seat(seat) || !train_step(seat, 0))
         return false;
-    if (seat->rank != 1)
-        return train_step(seat, 1);
+    if (seat->rank != 1) {
+        const bool passed = train_step(seat, 1);
+        atomic_fetch_add(&gave_up, !passed);
+        return passed;
+    }
     if (!forward(seat, 1, 0, true, &loss))
         return false;
-    if (seat->run->timeout_s > 0) /* the others give up first */
-        nanosleep(&(struct timespec){2, 500000000}, NULL);
+    while (seat->run->timeout_s > 0 && atomic_load(&gave_up) < seat->run->ranks - 1 &&
+           !shoali_deadline_passed(deadline))
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
     NEED(SHOAL_FAIL(SHOAL_EIO, "rank 1 has had enough"));
     return true;
 }
@@ -98,6 +107,7 @@ static void test_peer_leaves(void **state)
                                     .timeout_s = silent ? 1 : 0,
                                     .drive = leave_in_step,
                                     .fails = true};
+            atomic_store(&gave_up, 0);
             go(run, &other);
             for (int32_t r = 0; r < run.ranks; r++) {
                 assert_false(seats[r].passed);

@@ -127,7 +127,7 @@ static void test_streams_go_on_alone(void **state)
     struct adder first = {.looks = 5, .over = &over}, second = first;
     OK(launch_adder(f->stream[0], &first, NULL));
     for (int round = 0; round < 2; round++) {
-        for (int ms = 0; ms < 10000 && atomic_load(&over) <= round; ms++)
+        for (int ms = 0; ms < 60000 && atomic_load(&over) <= round; ms++)
             nanosleep(&(struct timespec){0, 1000000}, NULL);
         assert_int_equal(atomic_load(&over), round + 1);
         if (round == 0) /* when there was nothing to do for a while */

@@ -64,7 +64,7 @@ static void check(const char *fail, bool fails, const char *text)
     int result;
     assert_true(child >= 0);
     if (child == 0) {
-        alarm(20);
+        alarm(60);
         (void)setenv("SHOAL_EMULATOR_FAIL", fail, 1);
         const shoal_status status = run_once();
         if (fails ? status >= 0 : status != SHOAL_OK)

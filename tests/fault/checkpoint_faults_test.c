@@ -340,14 +340,14 @@ static void test_waiting_is_no_timeout(void **state)
     small_model(&model);
     model_folder_make(dir);
     struct model_run run = start(&model, dir, 3);
-    run.timeout_s = 0.5;
+    run.timeout_s = 2;
     assert_int_equal(pipe(ends), 0);
     const pid_t other = fork();
     if (other == 0) {
         const int folder = open(dir, O_RDONLY | O_DIRECTORY);
         const bool locked = folder >= 0 && flock(folder, LOCK_EX) == 0;
         const bool told = write(ends[1], "x", 1) == 1;
-        nanosleep(&(struct timespec){1, 500000000}, NULL);
+        nanosleep(&(struct timespec){4, 500000000}, NULL);
         _exit(locked && told ? 0 : 1);
     }
     assert_int_equal(read(ends[0], &letter, 1), 1);

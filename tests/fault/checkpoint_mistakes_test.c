@@ -469,7 +469,7 @@ static void *odd_main(void *user)
                                   .world_size = 2,
                                   .backend = "thread",
                                   .threads = rank->world,
-                                  .timeout_s = 30};
+                                  .timeout_s = 60};
     const shoal_shape shape = shoal_shape_1(10);
     const struct shoali_checkpoint_kind kind = {.name = "model",
                                                 .dtype = SHOAL_F32,

@@ -71,7 +71,7 @@ static void fail_each(enum ranks_kind kind, const char *hosts)
     found->skip = 1;
     do {
         struct ranks ranks = {
-            .kind = kind, .size = RANKS, .run = fail_once, .bare = true, .timeout_s = 10};
+            .kind = kind, .size = RANKS, .run = fail_once, .bare = true, .timeout_s = 60};
         found->fired = false;
         assert_true(ranks_run(&ranks));
         found->skip += found->fired;

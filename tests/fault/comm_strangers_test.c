@@ -212,7 +212,7 @@ static int attack(const struct scene *scene, int ready)
 
 static void await_rank_0(const struct scene *scene)
 {
-    const int64_t deadline_ns = shoali_deadline_ns(INT64_C(15000000000));
+    const int64_t deadline_ns = shoali_deadline_ns(INT64_C(60000000000));
     int fd;
     while ((fd = connect_to(scene)) < 0 && !shoali_deadline_passed(deadline_ns))
         nanosleep(&(struct timespec){0, 2000000}, NULL);

@@ -80,7 +80,7 @@ static void *sit(void *arg)
                                                .rank = seat->rank,
                                                .size = RANKS,
                                                .largest_tag = INT32_MAX,
-                                               .timeout_s = 20};
+                                               .timeout_s = 60};
     seat->opened = shoali_p2p_world_create(&args, &world) == SHOAL_OK &&
                    shoali_p2p_open_all(world, &group) == SHOAL_OK && data;
     if (!seat->opened)

@@ -137,7 +137,7 @@ static shoal_status open_place(const struct rank *rank, const struct shoali_obse
               shoal_comm_init(&(shoal_comm_args){.rank = rank->rank,
                                                  .world_size = rank->ranks,
                                                  .backend = "thread",
-                                                 .timeout_s = 30,
+                                                 .timeout_s = 60,
                                                  .threads = rank->world},
                               &place->group),
               done);

@@ -118,7 +118,7 @@ static void *run_rank(void *arg)
     const shoal_comm_args comm = {.rank = rank->rank,
                                   .world_size = rank->ranks,
                                   .backend = "thread",
-                                  .timeout_s = 30,
+                                  .timeout_s = 60,
                                   .threads = rank->world};
     SHOAL_TRY(status, shoali_ops_select("ref", NULL, &rank->ops), done);
     SHOAL_TRY(status, shoali_accelerator_select(NULL, &accelerator), done);

@@ -65,7 +65,7 @@ static int64_t exchange_of(int32_t ranks, size_t bytes)
     struct shoali_store *store = NULL;
     int64_t most = 0;
     assert_int_equal(
-        shoali_store_open(&(struct shoali_store_args){.kind = "threads", .timeout_s = 30}, &store),
+        shoali_store_open(&(struct shoali_store_args){.kind = "threads", .timeout_s = 60}, &store),
         SHOAL_OK);
     for (int32_t r = 0; r < ranks; r++) {
         seats[r] = (struct seat){.store = store, .rank = r, .ranks = ranks, .bytes = bytes};
@@ -110,7 +110,7 @@ static void test_abort(void **state)
     (void)state;
     struct shoali_store *store = NULL;
     assert_int_equal(
-        shoali_store_open(&(struct shoali_store_args){.kind = "threads", .timeout_s = 30}, &store),
+        shoali_store_open(&(struct shoali_store_args){.kind = "threads", .timeout_s = 60}, &store),
         SHOAL_OK);
     struct seat seat = {.store = store, .rank = 1, .ranks = 2, .bytes = 64};
     assert_int_equal(pthread_create(&seat.thread, NULL, sit, &seat), 0);

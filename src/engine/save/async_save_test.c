@@ -315,7 +315,7 @@ static bool fail_beside(struct gpt_seat *seat)
     EXPECT(shoal_engine_save_checkpoint(seat->engine, folder, NULL, NULL) == SHOAL_OK);
     if (seat->run->user)
         status = shoal_engine_wait_save(seat->engine);
-    for (int s = 0; s < 500 && status >= 0; s++) {
+    for (int s = 0; s < 30000 && status >= 0; s++) {
         status = shoal_engine_train_batch(seat->engine, gpt_next, seat, NULL);
         nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
     }

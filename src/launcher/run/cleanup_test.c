@@ -95,11 +95,11 @@ static void test_a_fork_holds_and_a_program_does_not(void **state)
     assert_true(again >= 0);
     const pid_t program = fork();
     if (program == 0) {
-        execl("/bin/sleep", "sleep", "30", (char *)NULL);
+        execl("/bin/sleep", "sleep", "100", (char *)NULL);
         _exit(1);
     }
     close(again);
-    for (int i = 0; i < 500 && is_there(id, "launcher"); i++) {
+    for (int i = 0; i < 6000 && is_there(id, "launcher"); i++) {
         usleep(10000); /* until the exec has closed its copy */
         shoali_stale_segments_unlink();
     }

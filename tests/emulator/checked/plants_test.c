@@ -74,7 +74,7 @@ static void check(int kernel, enum plant plant, const char *text)
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        alarm(20);
+        alarm(60);
         (void)dup2(pipes[1], STDERR_FILENO);
         _exit(shoali_cuda_load(&image) && run(kernel, plant) == SHOAL_OK ? 0 : 1);
     }
