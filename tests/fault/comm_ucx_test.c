@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 enum { COUNT = 300000 };
+/* The slowest of 20 runs on a busy machine took 0.72 s. */
 #define SOON_NS INT64_C(5000000000)
 
 static bool says(const char *text)
@@ -112,7 +113,7 @@ static bool never_comes(struct rank_seat *seat)
     if (seat->rank == 2)
         return true;
     EXPECT(shoal_comm_init(&args, &seat->group) < 0);
-    EXPECT(says("of 3 ranks these did not join within 1.0 s: 2") || says("rank 0 failed: of 3"));
+    EXPECT(says("of 3 ranks these did not join within 4.0 s: 2") || says("rank 0 failed: of 3"));
     return true;
 }
 
@@ -150,12 +151,12 @@ static void test_leaving_is_not_dying(void **state)
 static void test_absent(void **state)
 {
     (void)state;
-    run(never_comes, 3, 0, true, 1);
+    run(never_comes, 3, 0, true, 4);
 }
 static void test_sizes(void **state)
 {
     (void)state;
-    run(has_another_size, 2, 0, true, 10);
+    run(has_another_size, 2, 0, true, 60);
 }
 
 int main(void)
