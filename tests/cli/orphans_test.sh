@@ -9,9 +9,10 @@ cp "$1" "$folder/shoal"
 shoal=$folder/shoal
 mkdir -m 777 "$folder/shared"
 pids=$folder/shared/pids
-# The promise is a second; the rest is for a loaded machine.
-limit_ms=2000
-[ -n "$SANITIZE" ] && limit_ms=6000
+# The promise is a second. The slowest of 20 runs on a busy machine took 0.4 s.
+limit_ms=5000
+[ -z "$SANITIZE" ] || limit_ms=15000
+most_ms=0
 
 # What stands for a rank. It notes its own number and that of a child.
 cat >"$folder/rank.sh" <<EOF
@@ -19,7 +20,7 @@ echo \$SHOAL_JOB_ID >"$folder/shared/id"
 own="/dev/shm/shoal-\$(id -u)"
 mkdir -p -m 700 "\$own"
 [ -z "\$SHOAL_JOB_ID" ] || : >"\$own/shoal-\$SHOAL_JOB_ID-\$\$"
-sleep 60 &
+sleep 300 &
 echo \$\$ \$! >>"$pids"
 wait
 EOF
@@ -39,7 +40,7 @@ shell 2 sh $folder/rank.sh; true
 pipe 2 sh $folder/rank.sh | cat
 no_environment 2 env -i PATH=\"\$PATH\" sh $folder/rank.sh; true
 session 2 setsid -w sh $folder/rank.sh; true
-daemon 2 (setsid sh $folder/rank.sh &); sleep 60
+daemon 2 (setsid sh $folder/rank.sh &); sleep 300
 nested 2 $shoal run --num_gpus 1 --no_local_rank sh -c 'sh $folder/rank.sh; true'
 deaf 2 trap '' TERM INT HUP; sh $folder/rank.sh; true"
 if python3 -c 'import subprocess' 2>/dev/null; then
@@ -58,7 +59,7 @@ is_gone() { # also a zombie that nobody has looked at
 has_segments() { [ -n "$1" ] && [ -n "$(find /dev/shm -maxdepth 2 -name "shoal-$1-*")" ]; }
 count_pids() { cat "$pids" 2>/dev/null | wc -w; }
 await_pids() {
-    for _ in $(seq 1000); do
+    for _ in $(seq 3000); do
         [ "$(count_pids)" -ge "$1" ] && return
         sleep 0.02
     done
@@ -88,6 +89,7 @@ gone() {
         sleep 0.01
     done
     took_ms=$(($(now_ms) - begin))
+    [ "$took_ms" -le "$most_ms" ] || most_ms=$took_ms
 }
 
 # try_signal SIGNAL NAME NUMBERS COMMAND [AS...]: two ranks, started as COMMAND, are gone with the launcher
@@ -184,5 +186,6 @@ says "stopped by signal 15 (Terminated): all ranks have ended by themselves with
 grace 143 "exec sh $folder/saver.sh 5"
 says "stopped by signal 15 (Terminated); rank " "exited with code 5 instead of 0"
 grace 143 "sh $folder/saver.sh; true"
-grace 143 "(setsid sh $folder/saver.sh &); sleep 60"
+grace 143 "(setsid sh $folder/saver.sh &); sleep 300"
+echo "the slowest end: $most_ms ms"
 finish

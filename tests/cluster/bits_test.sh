@@ -97,7 +97,7 @@ one_line() { # LAUNCHER CONFIG LEVELS BY
     [ "$code" = 0 ] || complain "$line: ended with $code: $(shown)"
     grep -qE "^(worker-0: )?ranks: 4.*, connected by $4\$" out || complain "$line: not connected by $4: $(grep '^ranks:' out)"
     compare "$line"
-    left=$(gone 10) || complain "$line left: $left"
+    left=$(gone 60) || complain "$line left: $left"
     sent=$(sed -nE 's/^(worker-0: )?between hosts: ([0-9]*) bytes.*/\2/p' out)
     [ "$3" = 0 ] || [ -n "$sent" ] || complain "$line: does not say what went between hosts: $(shown)"
     [ $failures -ne $before ] || echo "$line: $took ms${sent:+, $sent bytes between hosts}"
@@ -151,7 +151,7 @@ ends() {
     fi
     [ "$code" = "$wanted" ] || complain "$line: ended with $code, not $wanted: $(shown)"
     grep -qF -- "$text" out || complain "$line: \"$text\" is missing in: $(shown)"
-    left=$(gone 10) || complain "$line left: $left"
+    left=$(gone 60) || complain "$line left: $left"
     echo "$line: $took ms, code $code"
 }
 case networks in *"$pattern"*)

@@ -120,7 +120,7 @@ await_steps() {
 # after its ranks gives them their whole time again (look.c); where this loop stood still, $took counts from then, unless
 # $3 ms were over before.
 await_job() {
-    local begin=$1 seconds=${2:-40} limit=${3:-0} now
+    local begin=$1 seconds=${2:-90} limit=${3:-0} now
     local last=$(now_ms)
     local until=$((last + seconds * 1000))
     while kill -0 "$job" 2>/dev/null; do
@@ -194,16 +194,16 @@ one_fault() {
         "fault_$fault"
         ;;
     slow)
-        local until=$(($(now_ms) + 15000))
+        local until=$(($(now_ms) + 60000))
         until grep -q "is slow" out || ! kill -0 $job 2>/dev/null || [ "$(now_ms)" -gt $until ]; do sleep 0.1; done
         begin=$(now_ms)
         kill -TERM $job
         ;;
     *) begin=$(now_ms) ;;
     esac
-    await_job $begin 40 "$limit"
+    await_job $begin 90 "$limit"
     unset STEPS
-    [ "$code" != hangs ] || complain "$where $fault: not over after 40 s: $(shown)"
+    [ "$code" != hangs ] || complain "$where $fault: not over after 90 s: $(shown)"
     [ "$wanted" = - ] || [ "$code" = "$wanted" ] || complain "$where $fault: ended with $code, not $wanted: $(shown)"
     case $fault in exit | error | other | config | disk | share | loss | memory | late | absent) ;; *)
         [ "$limit" = 0 ] || [ $took -le "$limit" ] || complain "$where $fault: took $took ms, not $limit: $(shown)" ;;
@@ -216,9 +216,9 @@ one_fault() {
     done
     ! grep -q "could not be told" out || complain "$where $fault: a warning of what is no trouble: $(shown)"
     # a host without a network ends its own ranks, whatever has started them
-    [ $fault != link ] || left=$(gone 6) || complain "$where $fault left on the host that was cut off: $left"
+    [ $fault != link ] || left=$(gone 60) || complain "$where $fault left on the host that was cut off: $left"
     [ $fault != link ] && [ $fault != sshd ] || repair $fault
-    left=$(gone 20) || complain "$where $fault left: $left"
+    left=$(gone 60) || complain "$where $fault left: $left"
     [ $fault != loss ] || end_loss 1
     [ $fault != disk ] && [ $fault != share ] || { stop_sshd 1 && start_sshd 1 && await_sshd 1; }
     [ $failures -eq $before ] && echo "$where $fault: $took ms, code $code"

@@ -10,7 +10,7 @@ begin_job "$1"
 in_memory() { find /dev/shm "$(memory_of 0)" "$(memory_of 1)" -path '*/shoal-0/shoal-*' 2>/dev/null; }
 # no process of a job is left on any host
 ended() {
-    local until=$(($(now_ms) + 12000)) left
+    local until=$(($(now_ms) + 60000)) left
     while left=$(leftovers | grep -v '^/') && [ -n "$left" ] && [ "$(now_ms)" -lt $until ]; do sleep 0.05; done
     [ -z "$left" ] || complain "$1 left $left"
 }
@@ -64,5 +64,5 @@ job=$first
 mv first_out out
 kill -TERM "$job"
 await_job "$(now_ms)"
-left=$(gone 10) || complain "the end left $left"
+left=$(gone 60) || complain "the end left $left"
 finish

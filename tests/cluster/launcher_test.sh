@@ -30,18 +30,18 @@ SCRIPT
 cat >fail.sh <<'SCRIPT'
 #!/bin/sh
 echo $$ >pid.$RANK.new && mv pid.$RANK.new pid.$RANK
-[ "$RANK" != 2 ] && exec sleep 60
+[ "$RANK" != 2 ] && exec sleep 300
 until [ -s pid.0 ] && [ -s pid.1 ]; do sleep 0.05; done
 exit 7
 SCRIPT
 chmod +x ./*.sh
 
-gone() { # the processes of the files pid.* have ended within 5 s
+gone() { # the processes of the files pid.* end within a minute
     local file pid left tries=0
     for file in pid.*; do
         pid=$(cat "$file")
         while [ -d "/proc/$pid" ] && ! grep -q '^State:.Z' "/proc/$pid/status" 2>/dev/null; do
-            [ $((tries += 1)) -gt 100 ] && complain "$1: process $pid ($file) is still there" && kill -9 "$pid" && break
+            [ $((tries += 1)) -gt 1200 ] && complain "$1: process $pid ($file) is still there" && kill -9 "$pid" && break
             sleep 0.05
         done
     done
@@ -53,14 +53,17 @@ await_pids() {
     local tries=0 rank
     for rank in 0 1 2; do
         until [ -s pid.$rank ]; do
-            [ $((tries += 1)) -gt 300 ] && complain "no rank $rank: $(cat out)" && return
+            [ $((tries += 1)) -gt 1200 ] && complain "no rank $rank: $(cat out)" && return
             sleep 0.05
         done
     done
 }
+# Limits are at least five times what the slowest run on a busy machine took: 3.3 s for a failure, 1.2 s for a signal, 6.0 s
+# without a network.
 within() { # SECONDS SINCE WHAT
-    local now=$(date +%s%N)
-    [ $(((now - $2) / 1000000)) -le $(($1 * 1000)) ] || complain "$3 took $(((now - $2) / 1000000)) ms"
+    local took=$((($(date +%s%N) - $2) / 1000000))
+    echo "$3: $took ms"
+    [ $took -le $(($1 * 1000)) ] || complain "$3 took $took ms"
 }
 
 # ---- what ranks are given ----
@@ -128,7 +131,7 @@ grep -q "<1/3 worker-0:29500 0.0." by_hand.0 || complain "$(cat by_hand.0)"
 grep -q "<2/3 worker-0:29500 0.0." by_hand.1 || complain "$(cat by_hand.1)"
 [ "$(sed 's/.*500//' by_hand.0 by_hand.1 | sort -u | wc -l)" = 1 ] || complain "two jobs: $(cat by_hand.*)"
 # nothing secret is in any command line while a job runs
-"${by_ssh[@]}" sh -c 'echo $$ >pid.$RANK.new; echo $SHOAL_SECRET >secret.$RANK; mv pid.$RANK.new pid.$RANK; exec sleep 60' >out 2>&1 &
+"${by_ssh[@]}" sh -c 'echo $$ >pid.$RANK.new; echo $SHOAL_SECRET >secret.$RANK; mv pid.$RANK.new pid.$RANK; exec sleep 300' >out 2>&1 &
 job=$!
 await_pids
 cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' >words
@@ -158,7 +161,7 @@ for by in "${launchers[@]}"; do
     says "rank 2 (worker-1, pid " "exited with code 7"
     says "stopping the other 1 host"
     [ "$(grep -c 'exited with code 7' <<<"$output")" = 1 ] || complain "$by: not one verdict: $output"
-    within 8 "$begin" "a failure"
+    within 15 "$begin" "a failure"
     gone "$by: a failing rank"
     # the front is killed
     "${run[@]}" ./wait.sh >out 2>&1 &
@@ -179,7 +182,7 @@ for by in "${launchers[@]}"; do
         wait $job || code=$?
         [ $code -eq $((128 + $(kill -l $signal))) ] || complain "$by: SIG$signal ended with $code: $(cat out)"
         gone "$by: SIG$signal"
-        within 8 "$begin" "$by: SIG$signal"
+        within 10 "$begin" "$by: SIG$signal"
     done
 done
 # saved and left with 0 within the grace period
@@ -201,7 +204,7 @@ kill -9 "$parent"
 code=0
 wait $job || code=$?
 [ $code -ne 0 ] && grep -q "host worker-1" out || complain "a killed launcher of a host: $code $(cat out)"
-within 6 "$begin" "a killed launcher"
+within 10 "$begin" "a killed launcher"
 gone "a killed launcher of a host"
 # sshd and its sessions are killed
 "${by_ssh[@]}" ./wait.sh >out 2>&1 &
@@ -212,7 +215,7 @@ stop_sshd 1
 code=0
 wait $job || code=$?
 [ $code -eq 1 ] && grep -q "host worker-1: the connection is gone" out || complain "a killed sshd: $code $(cat out)"
-within 6 "$begin" "a killed sshd"
+within 10 "$begin" "a killed sshd"
 gone "a killed sshd"
 start_sshd 1
 # the network goes: both sides find out
@@ -222,8 +225,8 @@ job=$!
 await_pids
 cut_host 1
 begin=$(date +%s%N)
-while [ -d "/proc/$(cat pid.2)" ] && [ $(($(date +%s%N) - begin)) -lt 15000000000 ]; do sleep 0.1; done
-[ -d "/proc/$(cat pid.2)" ] && complain "rank 2 goes on without a network"
+while [ -d "/proc/$(cat pid.2)" ] && [ $(($(date +%s%N) - begin)) -lt 100000000000 ]; do sleep 0.1; done
+within 40 "$begin" "a rank without a network"
 kill -TERM $job 2>/dev/null
 code=0
 wait $job || code=$?
@@ -279,7 +282,7 @@ for name in openmpi mpich; do
     begin=$(date +%s%N)
     expect 7 by_mpi $name ./fail.sh
     says "rank 2 (worker-1, pid " "exited with code 7; stopping the other 1 host"
-    within 10 "$begin" "$name: a failure"
+    within 20 "$begin" "$name: a failure"
     gone "$name: a failing rank"
 done
 

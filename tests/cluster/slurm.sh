@@ -38,7 +38,7 @@ end_slurm() {
     # slurmd ends its steps; munged last, as all of them sign with it
     for pid in "${slurm_pids[@]:1}" "${slurm_pids[0]}"; do
         kill "$pid" 2>/dev/null || continue
-        for tries in $(seq 100); do
+        for tries in $(seq 1200); do
             kill -0 "$pid" 2>/dev/null || break
             sleep 0.05
         done
@@ -53,7 +53,7 @@ end_slurm() {
 }
 free_port() {
     local port tries
-    for tries in $(seq 50); do
+    for tries in $(seq 1200); do
         port=$((20000 + SRANDOM % 12000))
         (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
     done
@@ -85,7 +85,7 @@ kill_slurmd() {
 }
 await_nodes() {
     local tries
-    for tries in $(seq 200); do
+    for tries in $(seq 1200); do
         [ "$(sinfo -h -N -o %t 2>/dev/null | sort -u)" = idle ] && return
         sleep 0.1
     done
@@ -103,7 +103,7 @@ start_slurm() {
     chmod 700 munge
     daemon munged.log munged --foreground --force --key-file="$folder/munge/key" --log-file="$folder/munge/log" \
         --pid-file="$folder/munge/pid" --seed-file="$folder/munge/seed" --num-threads=2
-    for tries in $(seq 100); do
+    for tries in $(seq 1200); do
         munge -n </dev/null >/dev/null 2>&1 && break
         kill -0 "${slurm_pids[0]}" 2>/dev/null || skip "munged does not start: $(cat munged.log munge/log 2>/dev/null | tail -n 3)"
         sleep 0.05
@@ -158,7 +158,7 @@ CONF
     # PMIx keeps a server's socket there, one per host
     for ((i = 0; i < hosts; i++)); do mkdir -p "tmp/worker-$i"; done
     for ((i = 0; i < hosts; i++)); do start_slurmd "$i"; done
-    for tries in $(seq 200); do
+    for tries in $(seq 1200); do
         states=$(sinfo -h -N -o %t 2>/dev/null | sort -u)
         [ "$states" = idle ] && return
         for pid in "${slurm_pids[@]}"; do

@@ -17,12 +17,12 @@ gone() {
     local file tries=0
     for file in $(compgen -G 'pid.*'); do
         while [ -d "/proc/$(cat "$file")" ]; do
-            [ $((tries += 1)) -gt 200 ] && complain "$1: process $(cat "$file") ($file) is still there" && break
+            [ $((tries += 1)) -gt 1200 ] && complain "$1: process $(cat "$file") ($file) is still there" && break
             sleep 0.05
         done
     done
     rm -f pid.*
-    for tries in $(seq 200); do
+    for tries in $(seq 1200); do
         [ -z "$(squeue -h)" ] && return
         sleep 0.05
     done
@@ -40,7 +40,7 @@ await_ranks() {
     local rank tries=0
     for rank in 0 1 2 3; do
         until [ -s pid.$rank ]; do
-            [ $((tries += 1)) -gt 400 ] && complain "no rank $rank: $(cat out)" && return
+            [ $((tries += 1)) -gt 1200 ] && complain "no rank $rank: $(cat out)" && return
             sleep 0.05
         done
     done
@@ -101,7 +101,7 @@ set -m # else the job ignores SIGINT
 "${run[@]}" --no_local_rank $(training stopped 1000000) --exit-signal-handler >out 2>&1 </dev/null &
 job=$!
 set +m
-for tries in $(seq 600); do
+for tries in $(seq 1200); do
     grep -q "^step 1/" out && break
     sleep 0.05
 done
@@ -114,7 +114,7 @@ gone "a training that saves"
 # scancel of a training: every rank ends
 srun -n 4 $(training cancelled 100000) >out 2>&1 </dev/null &
 job=$!
-for tries in $(seq 300); do
+for tries in $(seq 1200); do
     [ -n "$(squeue -h -t R)" ] && grep -q "ranks: 4" out && break
     sleep 0.05
 done
@@ -122,7 +122,7 @@ scancel "$(squeue -h -o %i)"
 code=0
 wait $job || code=$?
 [ $code -ne 0 ] || complain "a cancelled training ended with 0"
-for tries in $(seq 200); do
+for tries in $(seq 1200); do
     left=$(grep -lzx -- cancelled /proc/[0-9]*/cmdline 2>/dev/null)
     [ -z "$left" ] && break
     sleep 0.05

@@ -13,7 +13,7 @@ fake() { printf '#!/bin/sh\nprintf "%%s\\n" "%s"\n' "$2" >"bin/$1" && chmod +x "
 by() { # LAUNCHER FLAGS...
     local name=$1
     shift
-    PATH=$folder/bin:$PATH timeout 60 "$shoal" run -H hosts --launcher "$name" --no_preflight "$@"
+    PATH=$folder/bin:$PATH timeout 90 "$shoal" run -H hosts --launcher "$name" --no_preflight "$@"
 }
 # ---- whose mpirun it is ----
 while IFS='|' read -r version launcher other owner; do
@@ -36,7 +36,9 @@ printf '#!/bin/sh\nexec sleep 100\n' >bin/mpirun
 begin=$(now_ms)
 expect 2 by mpich true
 says "/bin/mpirun --version\` has not ended within 10 s"
-[ $(($(now_ms) - begin)) -lt 20000 ] || complain "a silent mpirun: $(($(now_ms) - begin)) ms"
+took=$(($(now_ms) - begin))
+echo "a silent mpirun: $took ms"
+[ $took -lt 60000 ] || complain "a silent mpirun: $took ms"
 rm bin/mpirun
 # a pdsh without its ssh module: said where pdsh was asked for, else ssh it is
 fake pdsh "rcmd modules: rsh,exec (default: rsh)"
@@ -48,17 +50,17 @@ rm bin/pdsh
 # ---- a start that takes for ever ----
 touch mark
 in_folder >before
-# limited SECONDS SENTENCE WHERE FLAGS...
+# limited SECONDS SENTENCE WHERE FLAGS...: the limits are 3 s, and the slowest run on a busy machine took 4.0 s
 limited() {
     local seconds=$1 sentence=$2 begin
     shift 2
     begin=$(now_ms)
     PROGRAM="./train.sh" start "$@"
-    await_job "$begin" 60
+    await_job "$begin" 90
     [ "$code" = 1 ] || complain "$*: ended with $code, not 1: $(shown)"
     [ $took -lt $((seconds * 1000)) ] || complain "$*: took $took ms"
     grep -qF -- "$sentence" out || complain "$*: no \"$sentence\" in $(shown)"
-    left=$(gone 10) || complain "$*: left $left"
+    left=$(gone 60) || complain "$*: left $left"
     echo "$1: $took ms: $(grep -F '[shoal run]' out | tail -n 1)"
 }
 # pdsh's check before the start reads the script first
@@ -66,7 +68,7 @@ printf 'case $(hostname) in worker-1) [ ! -e "%s" ] || exec sleep 1000; touch "%
 for where in ssh pdsh; do
     rm -f read
     [ $where = pdsh ] || touch read
-    limited 12 "host worker-1 has started no rank within 3 s: ssh has connected" $where --no_ssh_check --start_timeout 3 --venv_script "$folder/venv"
+    limited 25 "host worker-1 has started no rank within 3 s: ssh has connected" $where --no_ssh_check --start_timeout 3 --venv_script "$folder/venv"
 done
 # a daemon of the launcher that hangs, or is not there, on the second host alone
 hide() { # COMMANDS...: in a copy of the folder of programs that sshd of worker-1 sees
@@ -77,13 +79,13 @@ hide() { # COMMANDS...: in a copy of the folder of programs that sshd of worker-
 }
 if [ -z "$(cannot mpich none)" ]; then
     hide "rm /usr/bin/hydra_pmi_proxy" || skip "this machine makes no overlay"
-    limited 12 "host worker-1 cannot start mpich's hydra_pmi_proxy: install the same MPI at the same path" mpich
+    limited 25 "host worker-1 cannot start mpich's hydra_pmi_proxy: install the same MPI at the same path" mpich
     hide "printf '#!/bin/sh\nexec sleep 1000\n' >/usr/bin/proxy.new && chmod +x /usr/bin/proxy.new && mv /usr/bin/proxy.new /usr/bin/hydra_pmi_proxy"
-    limited 12 "host worker-1 has started no rank within 3 s: mpirun waits for its hydra_pmi_proxy" mpich --start_timeout 3
+    limited 25 "host worker-1 has started no rank within 3 s: mpirun waits for its hydra_pmi_proxy" mpich --start_timeout 3
 fi
 if [ -z "$(cannot openmpi none)" ]; then
     hide "printf '#!/bin/sh\nexec sleep 1000\n' >/usr/bin/orted.new && chmod +x /usr/bin/orted.new && mv /usr/bin/orted.new /usr/bin/orted"
-    limited 12 "no host has started a rank within 3 s: mpirun waits for its daemon" openmpi --start_timeout 3
+    limited 25 "no host has started a rank within 3 s: mpirun waits for its daemon" openmpi --start_timeout 3
 fi
 stop_sshd 1 && start_sshd 1 && await_sshd 1
 # ranks whose output goes to files: their launchers are heard all the same
@@ -100,5 +102,5 @@ for where in openmpi mpich; do
     await_job "$(now_ms)"
     grep -q "rank 3 (worker-1, pid [0-9]*) exited with code 1" out || complain "$where with logs: no failure report: $(shown)"
 done
-left=$(gone 10) || complain "the end left $left"
+left=$(gone 60) || complain "the end left $left"
 finish

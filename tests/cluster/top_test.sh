@@ -10,7 +10,7 @@ begin_job "$1"
 # field NAME: of the last output, its numbers one a line
 field() { grep -o "\"$1\": -\{0,1\}[0-9.]*" <<<"$output" | cut -d' ' -f2; }
 table() { # JOB
-    local until=$(($(now_ms) + 15000))
+    local until=$(($(now_ms) + 60000))
     expect 0 "$shoal" top --once --json --interval 0.5 $1
     while [ "$(field meetings)" -le 3 ] && [ "$(now_ms)" -lt $until ]; do # boards of hosts come once a second
         expect 0 "$shoal" top --once --json --interval 0.5 $1
@@ -37,13 +37,13 @@ for where in here ssh openmpi; do
     [ $where = here ] || says "worker-0" "worker-1"
     kill -TERM $job
     await_job "$(now_ms)"
-    left=$(gone 10) || complain "$where left: $left"
+    left=$(gone 60) || complain "$where left: $left"
     expect 2 "$shoal" top --once "$job"
     says "no running job matches \"$job\""
 done
 # the slow one is named
 where=here HURT=slow start here
-until=$(($(now_ms) + 30000)) named=
+until=$(($(now_ms) + 60000)) named=
 while [ -z "$named" ] && [ "$(now_ms)" -lt $until ]; do
     output=$("$shoal" top --once --interval 0.3 "$job" 2>&1)
     case $output in *"straggler: rank 3 ("*) named=1 ;; esac
@@ -51,7 +51,7 @@ done
 [ -n "$named" ] || complain "the straggler has no name: $output"
 kill -TERM $job
 await_job "$(now_ms)"
-left=$(gone 10) || complain "a slow rank left: $left"
+left=$(gone 60) || complain "a slow rank left: $left"
 expect 2 "$shoal" top --interval zero
 says "--interval needs a number of seconds, not \"zero\""
 expect 2 "$shoal" top --twice

@@ -56,7 +56,7 @@ for pair in $pairs; do
         STEPS=3 start ssh
         await_job "$(now_ms)"
     fi
-    left=$(gone 15) || complain "$pair left $left"
+    left=$(gone 60) || complain "$pair left $left"
     echo "$pair: done"
 done
 finish
