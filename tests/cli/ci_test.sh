@@ -5,7 +5,7 @@
 root=$1
 unset WITHOUT TEST_JOBS SHOAL_TEST_SEED
 run=$folder/tree/.ci/run
-mkdir -p "$folder/tree/.ci" && cp "$1/.ci/run" "$run" || exit 1
+mkdir -p "$folder/tree/.ci" "$folder/tree/scripts" && cp "$1/.ci/run" "$run" && cp "$1/scripts/test-output" "$folder/tree/scripts" || exit 1
 stages() { sed -nE 's/^stage_([a-z]+)\(.*/\1/p' "$1"; }
 # The true stages by name, each empty; then those of this test.
 {
