@@ -45,8 +45,9 @@ static void append_default(const struct shoali_option *row, struct shoali_str *o
         shoali_str_append(out, "%s", row->choices[(int32_t)row->default_number]);
     else if (row->type == SHOALI_INT || row->type == SHOALI_FLOAT)
         shoali_config_append_number(row->default_number, out);
-    else if (row->default_text) /* a text of its own may be a line's end */
-        shoali_str_append(out, "%s", strcmp(row->default_text, "\n") ? row->default_text : "\\n");
+    else if (row->default_text)
+        shoali_str_append(out, "%s",
+                          strcmp(row->default_text, "\n") ? row->default_text : "a newline");
 }
 
 static const char *placeholder(const struct shoali_option *row)
