@@ -1,7 +1,8 @@
 /* Conformance of every built table with ref, and of the tables with what table.h asks of them.
- * Usage: ops.conformance [flat | trapped | cuda]: the cases of flat.c and updates.c; those of
- * cpu-amx alone on a CPU without tiles, whose instructions are trapped; all cases of the kernels of
- * cuda alone, on a GPU or its emulator; without, all others. */
+ * Usage: ops.conformance [attention | flat | trapped | cuda]: the cases of attention; those of
+ * flat.c and updates.c; those of cpu-amx alone on a CPU without tiles, whose instructions are
+ * trapped; all cases of the kernels of cuda alone, on a GPU or its emulator; without, the cases
+ * that neither attention nor flat has. */
 #include "ops/conformance/conformance.h"
 
 #include "tools/tile_trap.h"
@@ -104,12 +105,18 @@ static void test_descriptions(void **state)
     }
 }
 
+static bool is_attention(const struct conformance_case *c)
+{
+    return c->kernel == &shoali_kernel_attention || c->kernel == &shoali_kernel_attention_backward;
+}
+
 static void add_cases(struct CMUnitTest *tests, size_t *count, const struct conformance_case *cases,
-                      size_t case_count)
+                      size_t case_count, bool attention)
 {
     for (size_t i = 0; i < case_count; i++)
-        tests[(*count)++] = (struct CMUnitTest){cases[i].kernel->type.name, test_case, NULL, NULL,
-                                                (void *)(uintptr_t)&cases[i]};
+        if (is_attention(&cases[i]) == attention)
+            tests[(*count)++] = (struct CMUnitTest){cases[i].kernel->type.name, test_case, NULL,
+                                                    NULL, (void *)(uintptr_t)&cases[i]};
 }
 
 /* Of what cpu-amx has; all of it is shaped. */
@@ -179,13 +186,14 @@ int main(int argc, char **argv)
     if (argc == 2 && strcmp(argv[1], "cuda") == 0)
         return run_cuda();
     const bool flat = argc == 2 && strcmp(argv[1], "flat") == 0;
-    size_t count = flat ? 0 : 3;
+    const bool attention = argc == 2 && strcmp(argv[1], "attention") == 0;
+    size_t count = flat || attention ? 0 : 3;
     if (flat) {
-        add_cases(tests, &count, flat_cases, flat_case_count);
-        add_cases(tests, &count, update_cases, update_case_count);
+        add_cases(tests, &count, flat_cases, flat_case_count, false);
+        add_cases(tests, &count, update_cases, update_case_count, false);
     } else {
-        add_cases(tests, &count, shaped_cases, shaped_case_count);
-        add_cases(tests, &count, loss_cases, loss_case_count);
+        add_cases(tests, &count, shaped_cases, shaped_case_count, attention);
+        add_cases(tests, &count, loss_cases, loss_case_count, attention);
     }
     return _cmocka_run_group_tests("conformance", tests, count, NULL, NULL);
 }
