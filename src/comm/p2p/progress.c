@@ -20,7 +20,7 @@ enum {
     RING_LOOKS = 20,        /* as POLLS, where the transport rings, */
     SHORT_NS = 300000, /* a collective of few bytes is looked for longer, between others' turns, */
     REST_NS = 1000000, /* and the longest rest then */
-    LOST_NS = 200000000, /* for the verdict of a rank whose connection is broken to come */
+    LOST_NS = 200000000, /* for another rank's verdict to come, where it says more than ours */
     LIST_BYTES = 128     /* of missing ranks */
 };
 
@@ -108,6 +108,12 @@ static void check_lost(struct shoali_p2p_group *group, struct shoali_p2p_op *op)
     shoali_p2p_world_abort(group->world, -1, status, shoal_error_message());
 }
 
+static void await_verdict(struct shoali_p2p_world *world, int64_t deadline_ns)
+{
+    while (!shoali_p2p_world_aborted(world) && shoali_now_ns() < deadline_ns)
+        nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+}
+
 /* What a transport says of a connection that broke is less than what there is to say. */
 static shoal_status explain(struct shoali_p2p_group *group, const struct shoali_p2p_op *op,
                             shoal_status status)
@@ -115,6 +121,9 @@ static shoal_status explain(struct shoali_p2p_group *group, const struct shoali_
     char sentence[SHOALI_P2P_SENTENCE_BYTES];
     int32_t all[SHOALI_P2P_MAX_RANKS], count = 0;
     const int64_t deadline_ns = shoali_now_ns() + LOST_NS;
+    /* A rank that comes late after another's end may meet its last call before its verdict. */
+    if (status == SHOAL_EMISMATCH)
+        await_verdict(group->world, deadline_ns);
     if (status != SHOAL_EIO)
         return status;
     /* An MPI names nobody, and its own error is the consequence of another rank's end. */
@@ -132,8 +141,7 @@ static shoal_status explain(struct shoali_p2p_group *group, const struct shoali_
     const int32_t lost = find_lost(group, all, count);
     if (lost < 0)
         return status;
-    while (!shoali_p2p_world_aborted(group->world) && shoali_now_ns() < deadline_ns)
-        nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+    await_verdict(group->world, deadline_ns);
     return fail_of_lost(group, lost);
 }
 
