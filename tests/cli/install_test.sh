@@ -23,6 +23,7 @@ configure() {
     shift
     rm -rf "$folder/consumer"
     expect "$code" cmake -S "$root/examples/cmake" -B "$folder/consumer" -G Ninja -DCMAKE_PREFIX_PATH="$folder/moved" "$@"
+    output=$(tr -s ' \n' ' ' <<<"$output") # CMake folds long sentences
 }
 # uses shared|static PROGRAM: which library it was linked with
 uses() {
