@@ -127,6 +127,8 @@ struct shoali_option {
 #define SHOALI_OPTION_NO_DEFAULT 16u /* what holds otherwise, `help` says */
 #define SHOALI_OPTION_COMMON 32u     /* flag: in the short help, as are required ones */
 #define SHOALI_OPTION_BY_RANK 64u    /* ranks of one job may have different values */
+/* JSON: another value trains in another way; a run that continues says so */
+#define SHOALI_OPTION_TRAINING 128u
 
 struct shoali_section {
     const char *name; /* "zero_optimization" */
@@ -216,11 +218,12 @@ SHOAL_CHECKED shoal_status shoali_flags_help(const struct shoali_flag_args *args
                                              struct shoali_str *out);
 /* Calls `visit` with the path ("optimizer.params.lr") and the value as text of everything that all
  * ranks of a job must have alike: supported rows, nested ones too, without SHOALI_OPTION_BY_RANK.
- * `path` is what stands in front, "" nothing. The text is good during the call. SHOAL_ENOMEM: at
- * least one text was not complete. */
-SHOAL_CHECKED shoal_status
-shoali_config_visit(const struct shoali_section *section, const void *config, const char *path,
-                    void (*visit)(void *user, const char *path, const char *value), void *user);
+ * `only`: rows with one of these SHOALI_OPTION_* alone, in any section; 0: all. `path` is what
+ * stands in front, "" nothing. The text is good during the call. SHOAL_ENOMEM: at least one text
+ * was not complete. */
+SHOAL_CHECKED shoal_status shoali_config_visit(
+    const struct shoali_section *section, const void *config, const char *path, unsigned only,
+    void (*visit)(void *user, const char *path, const char *value), void *user);
 /* Markdown table of a section's JSON keys, recursively, and of the variants of its objects:
  * docs/CONFIG.md is made of these. `path` "": the section's name is the heading. */
 void shoali_config_markdown(const struct shoali_section *section, const char *path,

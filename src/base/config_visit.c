@@ -1,4 +1,4 @@
-/* The values of a configuration as texts, for a comparison between ranks. */
+/* The values of a configuration as texts, for a comparison between ranks or with a checkpoint. */
 #include "base/config_internal.h"
 
 #include "base/json.h"
@@ -10,7 +10,8 @@
 struct visit {
     void (*call)(void *user, const char *path, const char *value);
     void *user;
-    bool failed; /* memory of a path or value ran out: it was not told as it is */
+    unsigned only; /* SHOALI_OPTION_* */
+    bool failed;   /* memory of a path or value ran out: it was not told as it is */
 };
 
 static void tell(struct visit *visit, const char *path, const struct shoali_str *value)
@@ -135,13 +136,19 @@ static void visit_row(struct visit *visit, const struct shoali_option *row, cons
     shoali_str_fini(&text);
 }
 
+static bool wants(const struct visit *visit, const struct shoali_option *row)
+{
+    return row->state == SHOALI_SUPPORTED && !(row->flags & SHOALI_OPTION_BY_RANK) &&
+           (!visit->only || row->type == SHOALI_SECTION || (row->flags & visit->only));
+}
+
 static void visit_section(struct visit *visit, const struct shoali_section *section,
                           const void *config, const char *path)
 {
     struct shoali_str below = {0};
     for (int32_t i = 0; i < section->row_count; i++) {
         const struct shoali_option *row = &section->rows[i];
-        if (row->state != SHOALI_SUPPORTED || (row->flags & SHOALI_OPTION_BY_RANK))
+        if (!wants(visit, row))
             continue;
         below.length = 0;
         shoali_str_append(&below, "%s%s%s", path, *path ? "." : "", row->key);
@@ -152,11 +159,11 @@ static void visit_section(struct visit *visit, const struct shoali_section *sect
 }
 
 shoal_status shoali_config_visit(const struct shoali_section *section, const void *config,
-                                 const char *path,
+                                 const char *path, unsigned only,
                                  void (*call)(void *user, const char *path, const char *value),
                                  void *user)
 {
-    struct visit visit = {call, user, false};
+    struct visit visit = {call, user, only, false};
     visit_section(&visit, section, config, path);
     return visit.failed ? SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a configuration's value")
                         : SHOAL_OK;

@@ -24,7 +24,10 @@ struct outer {
 };
 static const char *const kinds[] = {"first", "second", NULL};
 static const struct shoali_option inner_rows[] = {
-    {.key = "rate", .type = SHOALI_FLOAT, .offset = offsetof(struct inner, rate)},
+    {.key = "rate",
+     .type = SHOALI_FLOAT,
+     .offset = offsetof(struct inner, rate),
+     .flags = SHOALI_OPTION_TRAINING},
     {.key = "kind", .type = SHOALI_ENUM, .offset = offsetof(struct inner, kind), .choices = kinds},
 };
 static const struct shoali_section inner = {.name = "inner",
@@ -61,7 +64,7 @@ static void append(void *user, const char *path, const char *value)
     shoali_str_append(user, "%s=%s;", path, value);
 }
 
-static void assert_visits(const char *json, const char *wanted)
+static void assert_visits(const char *json, unsigned only, const char *wanted)
 {
     struct outer config;
     struct shoali_arena arena;
@@ -71,7 +74,7 @@ static void assert_visits(const char *json, const char *wanted)
     assert_int_equal(shoali_config_defaults(&outer, &config, &arena), SHOAL_OK);
     assert_int_equal(shoali_json_parse(json, strlen(json), "test", &document), SHOAL_OK);
     assert_int_equal(shoali_config_read_json(&outer, document, "", &config, &arena), SHOAL_OK);
-    assert_int_equal(shoali_config_visit(&outer, &config, "", append, &seen), SHOAL_OK);
+    assert_int_equal(shoali_config_visit(&outer, &config, "", only, append, &seen), SHOAL_OK);
     assert_string_equal(shoali_str_get(&seen), wanted);
     shoali_str_fini(&seen);
     shoali_json_close(document);
@@ -81,7 +84,7 @@ static void assert_visits(const char *json, const char *wanted)
 static void test_defaults(void **state)
 {
     (void)state;
-    assert_visits("{}",
+    assert_visits("{}", 0,
                   "enabled=false;count=0;name=;sizes=;inner.rate=0;inner.kind=first;params=;");
 }
 
@@ -95,11 +98,19 @@ static void test_values(void **state)
                   "\"folder\":\"/a\",\"sizes\":[1,2],"
                   "\"inner\":{\"rate\":0.1,\"kind\":\"second\"},"
                   "\"params\":{\"lr\":1,\"betas\":{\"low\":0.5},\"a\":[1,2]}}",
-                  wanted);
+                  0, wanted);
     assert_visits("{\"params\":{\"a\":[1,2],\"lr\":1.0,\"betas\":{\"low\":5e-1}},"
                   "\"inner\":{\"kind\":\"SECOND\",\"rate\":1e-1},\"sizes\":[1,2],"
                   "\"folder\":\"/b\",\"name\":\"x\",\"count\":3.0,\"enabled\":true}",
-                  wanted);
+                  0, wanted);
+}
+
+/* Rows of one kind, in whatever section they stand. */
+static void test_only(void **state)
+{
+    (void)state;
+    assert_visits("{\"count\":3,\"params\":{\"lr\":1},\"inner\":{\"rate\":2,\"kind\":\"second\"}}",
+                  SHOALI_OPTION_TRAINING, "inner.rate=2;");
 }
 
 /* Whatever allocation fails, the visit says that a text was not complete. */
@@ -121,7 +132,7 @@ static void test_memory(void **state)
         struct shoali_str seen = {.text = malloc(1024), .capacity = 1024};
         snprintf(spec, sizeof spec, "alloc:%d", (int)failures);
         assert_true(shoali_fault_arm(spec));
-        const shoal_status status = shoali_config_visit(&outer, &config, "", append, &seen);
+        const shoal_status status = shoali_config_visit(&outer, &config, "", 0, append, &seen);
         fired = shoali_fault_left() < 0;
         assert_true(shoali_fault_arm(NULL));
         assert_int_equal(status, fired ? SHOAL_ENOMEM : SHOAL_OK);
@@ -137,6 +148,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_values),
+        cmocka_unit_test(test_only),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,6 +51,7 @@ static const struct shoali_option section_rows[] = {
     {.key = "no_decay",
      .type = SHOALI_STRINGS,
      .offset = offsetof(struct shoali_optimizer_config, no_decay),
+     .flags = SHOALI_OPTION_TRAINING,
      .help = "Parameters without weight decay: names or patterns such as *.bias; \"1-D\" means all "
              "tensors of one dimension and names ending in .bias. Not given: every parameter "
              "decays, as in DeepSpeed; --weight-decay as a flag makes it [\"1-D\"], as in Megatron "
@@ -58,7 +59,7 @@ static const struct shoali_option section_rows[] = {
     {.key = "param_groups",
      .type = SHOALI_JSON,
      .offset = offsetof(struct shoali_optimizer_config, param_groups),
-     .flags = SHOALI_OPTION_LIST,
+     .flags = SHOALI_OPTION_LIST | SHOALI_OPTION_TRAINING,
      .variant = group_at,
      .help = "Groups of parameters with values of their own: a list of tables as below (Shoal's "
              "own)."},

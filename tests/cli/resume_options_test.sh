@@ -197,6 +197,68 @@ expect 0 "$shoal" pretrain ${common/ds.json/other.json} --train-iters 3 --load g
 says "options that the checkpoint gpt/global_step2 was not trained with: --seq-length 12 (not 8), --hidden-dropout 0 (not 0.1)" \
     "was trained with train_batch_size 2, this run uses 4" "would continue with learning rate 0.1, this run does with 0.05"
 
+# keys of the configuration that change the training, of every optimizer and schedule; what changes none is not told
+# trained JSON: what ds.json becomes, with the rest of a configuration; continued JSON [TEXT...]: one line has each TEXT
+keys() {
+    echo "{\"train_batch_size\": 2, $1}" >keys.json
+}
+trained() {
+    keys "$1"
+    rm -rf keys
+    expect 0 "$shoal" pretrain gpt $small ${common/ds.json/keys.json} --train-iters 2 --save keys
+}
+continued() {
+    local flags=
+    [ "${1#--}" = "$1" ] || { flags=$1 && shift; }
+    keys "$1"
+    shift
+    expect 0 "$shoal" pretrain ${common/ds.json/keys.json} --train-iters 3 --load keys $flags
+    local line text
+    line=$(grep "options that the checkpoint was not trained with: " <<<"$output")
+    [ $# -gt 0 ] || [ -z "$line" ] || complain "keys that change no training are told: $line"
+    for text in "$@"; do
+        case ", ${line##*trained with: }, " in
+        *", $text, "*) ;;
+        *) complain "\"$text\" is missing in: $line" ;;
+        esac
+    done
+    [ "$(grep -o '(not ' <<<"$line" | wc -l)" -eq $# ] || complain "not $# keys: $line"
+}
+adamw='"optimizer": {"type": "AdamW", "params": {"lr": 0.001'
+trained "$adamw, \"eps\": 1e-8}}"
+continued "\"gradient_clipping\": 1.0, $adamw}}"
+continued "\"gradient_clipping\": 1.0, \"prescale_gradients\": true, \"hashes\": false, \"fp16\": {\"hysteresis\": 4}, $adamw}},
+  \"zero_optimization\": {\"stage\": 1, \"reduce_bucket_size\": 100}, \"activation_checkpointing\": {\"number_checkpoints\": 2}"
+continued "$adamw, \"eps\": 1e-6}}" "optimizer.params.eps 1e-06 (not 1e-08)"
+continued "$adamw, \"max_grad_norm\": 0.5}}" "gradient_clipping 0.5 (not 1)"
+continued "\"gradient_clipping\": 0, \"gradient_allreduce_op\": \"sum\", $adamw, \"eps\": 0, \"bias_correction\": false}, \"no_decay\": [\"1-D\"]}" \
+    "gradient_clipping 0 (not 1)" "gradient_allreduce_op sum (not mean)" "optimizer.params.eps 0 (not 1e-08)" \
+    "optimizer.params.bias_correction false (not true)" "optimizer.no_decay 1-D (not none)"
+continued "\"reduction\": \"exact\", $adamw}}" "reduction exact (not fast)"
+continued "$adamw}, \"param_groups\": [{\"params\": [\"*.bias\"], \"lr_mult\": 2}]}" \
+    'optimizer.param_groups [{"lr_mult":2,"params":["*.bias"]}] (not none)'
+continued "$adamw}}, \"scheduler\": {\"type\": \"WarmupLR\"}" "scheduler.type WarmupLR (not none)"
+continued --no-load-optim "\"gradient_clipping\": 0.5, $adamw, \"eps\": 0}}" "gradient_clipping 0.5 (not 1)"
+continued --finetune "\"gradient_clipping\": 0.5, $adamw, \"eps\": 0}}"
+decay='"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": 0.001, "warmup_num_steps": 10, "total_num_steps"'
+trained "$adamw}}, $decay: 100}}"
+continued "$adamw}}, $decay: 50}}" "scheduler.params.total_num_steps 50 (not 100)"
+trained '"optimizer": {"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9}}'
+continued '"optimizer": {"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9, "nesterov": true}}' "optimizer.params.nesterov true (not false)"
+trained '"optimizer": {"type": "Lamb", "params": {"lr": 0.1}}'
+continued '"optimizer": {"type": "Lamb", "params": {"lr": 0.1, "max_coeff": 5}}' "optimizer.params.max_coeff 5 (not 10)"
+trained '"optimizer": {"type": "Adafactor", "params": {"lr": 0.1}}'
+continued '"optimizer": {"type": "Adafactor", "params": {"lr": 0.1, "d": 2}}' "optimizer.params.d 2 (not 1)"
+trained "\"fp16\": {\"enabled\": true}, $adamw}}"
+continued "\"fp16\": {\"enabled\": true, \"loss_scale_window\": 10}, $adamw}}" "fp16.loss_scale_window 10 (not 1000)"
+# flags mean the keys
+scheduled="--deepspeed_config bare.json --mock-data --eval-iters 0 --threads 1"
+echo '{"train_batch_size": 2, "train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "AdamW"}}' >bare.json
+expect 0 "$shoal" pretrain gpt $small $scheduled --lr 1e-3 --lr-decay-style cosine --train-iters 2 --lr-decay-iters 10 --save flags
+expect 0 "$shoal" pretrain $scheduled --lr 1e-3 --lr-decay-style cosine --train-iters 3 --lr-decay-iters 12 --load flags --clip-grad 0.5 --adam-eps 1e-6
+says "options that the checkpoint was not trained with: gradient_clipping 0.5 (not 1), optimizer.params.eps 1e-06 (not 1e-08)" \
+    "scheduler.params.lr_decay_iters 12 (not 10)"
+
 # ---- --finetune may change the model by a flag ----
 expect 0 "$shoal" pretrain $common --finetune --norm-epsilon 1e-5 --train-iters 1 --load llama --save fine
 says "--finetune changes the model of the checkpoint llama/global_step2: --norm-epsilon 1e-05 (not 1e-06)"

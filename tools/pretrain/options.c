@@ -573,7 +573,7 @@ shoal_status pretrain_options_visit(const struct pretrain_options *options,
                {&mesh_flags_section, &options->mesh}};
     shoal_status status = SHOAL_OK;
     for (size_t i = 0; i < sizeof all / sizeof all[0] && status == SHOAL_OK; i++)
-        status = shoali_config_visit(all[i].section, all[i].values, "", visit, user);
+        status = shoali_config_visit(all[i].section, all[i].values, "", 0, visit, user);
     return status;
 }
 

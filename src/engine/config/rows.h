@@ -35,6 +35,7 @@
 #define RENAMED .state = SHOALI_RENAMED
 #define IDLE .state = SHOALI_IDLE
 #define BY_RANK .flags = SHOALI_OPTION_BY_RANK
+#define TRAINING .flags = SHOALI_OPTION_TRAINING
 
 /* config_zero.c */
 extern const struct shoali_section shoali_zero_section, shoali_aio_section;

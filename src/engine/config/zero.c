@@ -73,9 +73,9 @@ static const struct shoali_section leaf_module_section =
 
 static const struct shoali_option loco_rows[] = {
     ROW(loco, FLOAT, err_beta, 0.8, "Weight of the old error; the new one has 1 - err_beta.",
-        .min = 0, .max = 1),
+        .min = 0, .max = 1, TRAINING),
     ROW(loco, INT, reset_T, 1024, "Steps after which the errors are forgotten.", .min = 1,
-        .max = NO_MAX, .unit = "steps"),
+        .max = NO_MAX, .unit = "steps", TRAINING),
 };
 static const struct shoali_section loco_section =
     SECTION(loco, "zeropp_loco_param", loco_rows,
@@ -175,10 +175,12 @@ static const struct shoali_option zero_rows[] = {
         "Stage 3: this many consecutive ranks share a second copy of the weights, and gather from "
         "it once it is filled.",
         .min = 1, .max = 1 << 20, .unit = "ranks"),
-    ROW(zero, BOOL, zero_quantized_weights, 0, "Stage 3: gather weights as 8-bit integers.", ),
+    ROW(zero, BOOL, zero_quantized_weights, 0, "Stage 3: gather weights as 8-bit integers.",
+        TRAINING),
     ROW(zero, BOOL, zero_quantized_nontrainable_weights, 0, "Store frozen weights in 8 bits.",
         PENDING),
-    ROW(zero, BOOL, zero_quantized_gradients, 0, "Stage 3: send gradients as 4-bit integers.", ),
+    ROW(zero, BOOL, zero_quantized_gradients, 0, "Stage 3: send gradients as 4-bit integers.",
+        TRAINING),
     ROW(zero, SECTION, zeropp_loco_param, 0, "Error feedback of quantized gradients.",
         .section = &loco_section),
     ROW(zero, INT, mics_shard_size, -1,

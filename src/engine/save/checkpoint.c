@@ -58,8 +58,11 @@ shoal_status shoali_engine_numbers(const struct shoal_engine *engine, char **tex
         json_decref(object);
         object = NULL;
     }
-    const shoal_status status =
-        shoali_json_write(object, JSON_COMPACT, "the engine's numbers", text);
+    shoal_status status = SHOAL_OK;
+    if (object)
+        SHOAL_TRY(status, shoali_engine_add_options(object, engine), done);
+    SHOAL_TRY(status, shoali_json_write(object, JSON_COMPACT, "the engine's numbers", text), done);
+done:
     json_decref(object);
     return status;
 }
@@ -128,12 +131,13 @@ struct stored_numbers {
     json_t *object; /* owned, or NULL */
     json_int_t steps, applied, skipped, train, seed;
     int64_t consumed_samples, applied_samples;
-    const char *kernels; /* in `object` */
+    const char *kernels;             /* in `object` */
+    struct shoali_str other_options; /* of this run's configuration; owned */
     struct shoali_loss_scaler scaler;
 };
 
 static shoal_status read_numbers(const struct shoal_engine *engine, const char *text,
-                                 struct stored_numbers *numbers)
+                                 bool optimizer, struct stored_numbers *numbers)
 {
     shoal_status status = SHOAL_OK;
     json_int_t iteration, last, left;
@@ -168,6 +172,10 @@ static shoal_status read_numbers(const struct shoal_engine *engine, const char *
               read_samples(numbers->object, "applied_samples", "applied_samples_behind",
                            numbers->applied, numbers->train, &numbers->applied_samples),
               done);
+    SHOAL_TRY(
+        status,
+        shoali_engine_compare_options(engine, numbers->object, optimizer, &numbers->other_options),
+        done);
 done:
     return status;
 }
@@ -185,6 +193,9 @@ static void use_numbers(struct shoal_engine *engine, const struct stored_numbers
     engine->step.applied_samples = numbers->applied_samples;
     engine->step.info.skipped_steps = numbers->skipped;
     log_differences(engine, object, numbers->train, numbers->seed, numbers->kernels);
+    if (numbers->other_options.length > 0 && engine->place.rank == 0)
+        SHOALI_WARN("engine", "options that the checkpoint was not trained with: %s",
+                    shoali_str_get(&numbers->other_options));
     if (schedule && engine->place.rank == 0) {
         shoali_engine_log_optimizer(engine, object);
         log_rate(engine, object);
@@ -489,7 +500,9 @@ static shoal_status load(struct shoal_engine *engine, const shoal_load_args *how
     if (!module_only && !how->no_optimizer_states)
         SHOAL_TRY(status, shoali_engine_check_stored(engine, &info, how->dir), done);
     if (!module_only)
-        SHOAL_TRY(status, read_numbers(engine, info.engine_json, &numbers), done);
+        SHOAL_TRY(status,
+                  read_numbers(engine, info.engine_json, !how->no_optimizer_states, &numbers),
+                  done);
     SHOAL_TRY(status,
               choose_kinds(&tensors, engine, &info, module_only || how->no_optimizer_states), done);
     struct shoali_checkpoint_args args =
@@ -510,6 +523,7 @@ static shoal_status load(struct shoal_engine *engine, const shoal_load_args *how
     }
 done:
     json_decref(numbers.object);
+    shoali_str_fini(&numbers.other_options);
     shoali_checkpoint_info_fini(&info);
     shoali_engine_tensors_fini(&tensors);
     return status;

@@ -74,6 +74,17 @@ SHOAL_CHECKED shoal_status shoali_engine_check_stored(const struct shoal_engine 
  * it. */
 void shoali_engine_forget_unsaved(struct shoal_engine *engine, bool warn);
 
+/* ---- options.c ---- */
+
+/* Adds `options` to the manifest's `engine` object. */
+SHOAL_CHECKED shoal_status shoali_engine_add_options(struct json_t *object,
+                                                     const struct shoal_engine *engine);
+/* Appends to `other` the keys with other values than the checkpoint's, "gradient_clipping 1 (not
+ * 0), ...". `optimizer`: those of optimizer and schedule, too. */
+SHOAL_CHECKED shoal_status shoali_engine_compare_options(const struct shoal_engine *engine,
+                                                         const struct json_t *object,
+                                                         bool optimizer, struct shoali_str *other);
+
 /* ---- background.c ---- */
 
 struct shoali_save_request {

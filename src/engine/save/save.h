@@ -3,6 +3,7 @@
  *   checkpoint.h, .c      the engine's numbers in a checkpoint; save at once; load
  *   tensors.c             this engine's tensors as checkpoint/ sees them
  *   states.c              whether a checkpoint's optimizer states are for this run's optimizer
+ *   options.c             which keys of the configuration train in another way than a checkpoint's
  *   background.c          saves beside the training
  *   weights.c             weights alone, from folders of the Hub
  *   foreign_checkpoint.h  rows of other programs' checkpoints

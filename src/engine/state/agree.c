@@ -123,7 +123,7 @@ shoal_status shoali_engine_agree_configured(struct shoal_engine *engine,
     engine->place.rank = engine->place.group ? shoal_comm_rank(engine->place.group) : 0;
     if (own >= 0) {
         shoali_facts_add(&facts, "version of Shoal", "%s", shoal_version());
-        own = shoali_config_visit(&shoali_ds_section, &engine->config, "", add_key, &facts);
+        own = shoali_config_visit(&shoali_ds_section, &engine->config, "", 0, add_key, &facts);
         add_number(&facts, "seed of the run",
                    (int64_t)(args->seed ? args->seed : (uint64_t)engine->config.seed));
         add_text(&facts, "mesh",
