@@ -154,7 +154,7 @@ static shoal_status read_latest(const char *dir, char **tag)
         goto done;
     const char *name = shoali_strip_line(text);
     if (!name_valid(name)) {
-        status = SHOAL_FAIL(SHOAL_ECORRUPT,
+        status = SHOAL_FAIL(SHOAL_EINVAL,
                             "%s %s%.60s%s: write the name of a checkpoint's folder into it, or "
                             "remove it to use the highest step",
                             path.text, *name ? "says \"" : "is empty", name,
@@ -173,6 +173,8 @@ done:
 const char *shoali_checkpoint_lack(const char *dir, const char *tag)
 {
     bool folder = false;
+    if (!name_valid(tag))
+        return "names no checkpoint";
     if (shoali_checkpoint_is_folder(dir, tag, &folder) < 0)
         shoali_error_clear();
     return folder ? "has no manifest.json (a save writes it last)" : "does not exist";
@@ -266,12 +268,12 @@ static shoal_status find_interrupted(const char *dir, const char *latest, struct
     SHOAL_TRY(status, scan_folder(dir, scan), done);
     if (scan->tag)
         status = SHOAL_FAIL(
-            SHOAL_ECORRUPT, "%s/latest names %s, which %s: write one of these into it: %s", dir,
+            SHOAL_EINVAL, "%s/latest names %s, which %s: write one of these into it: %s", dir,
             latest, shoali_checkpoint_lack(dir, latest), shoali_str_get(&scan->names));
     else
-        status = SHOAL_FAIL(SHOAL_ECORRUPT,
+        status = SHOAL_FAIL(SHOAL_EINVAL,
                             "%s/latest names %s, which %s, and there is no other checkpoint of "
-                            "Shoal: give another folder",
+                            "Shoal: correct the file, or give another folder",
                             dir, latest, shoali_checkpoint_lack(dir, latest));
 done:
     shoali_str_fini(&tag);

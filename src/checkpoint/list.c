@@ -203,7 +203,7 @@ shoal_status shoali_checkpoint_list(const char *dir, struct shoali_str *out)
         found = found || strcmp(list.entry[i].name, latest) == 0;
     }
     if (!found)
-        shoali_str_append(out, "  latest says \"%s\", which %s\n", latest,
+        shoali_str_append(out, "  latest says \"%.60s\", which %s\n", latest,
                           shoali_checkpoint_lack(dir, latest));
     if (out->failed)
         status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the list's text");

@@ -26,23 +26,35 @@ whole() { # DIR TAG: it loads, so every byte verifies
 
 # ---- what cannot be read is not absent ----
 expect 0 $train --train-iters 4 --save-interval 2 --save a
-for wrong in loop folder empty nonsense; do
+for wrong in loop folder empty nonsense gone number; do
     rm -rf b && cp -r a b && rm b/latest
     case $wrong in
     loop) ln -s latest b/latest ;;
     folder) mkdir b/latest ;;
     empty) : >b/latest ;;
     nonsense) echo ../a >b/latest ;;
+    gone) echo global_step9 >b/latest ;;
+    number) echo 2 >b/latest ;;
     esac
     for n in 1 2; do
         code=0
         output=$($(ranks $n) $train --train-iters 6 --load b --save b --save-interval 1 2>&1) || code=$?
-        [ "$code" -ne 0 ] || complain "$wrong: began: $output"
+        [ "$code" -eq 2 ] || complain "$wrong: ended with $code: $output"
         says "b/latest"
         silent "step 1/"
         [ "$(grep -c "^shoal:" <<<"$output")" = 1 ] || complain "$wrong: not one sentence: $output"
     done
     [ "$(ls b)" = "$(ls a)" ] || complain "$wrong: changed b: $(ls b)"
+    for program in "plan --deepspeed_config ds.json --world-size 1 --load b" "generate --load b" "convert b c" "diff a b" \
+        "checkpoint show b" "checkpoint prune b --dry-run"; do
+        expect 2 "$shoal" $program
+        says "b/latest"
+    done
+done
+for wrong in "" ../a; do
+    echo "$wrong" >b/latest
+    expect 0 "$shoal" checkpoint list b
+    says "latest says \"$wrong\", which names no checkpoint"
 done
 rm -rf b && cp -r a b && echo '{}' >b/global_step4/manifest.json
 expect 1 $train --train-iters 6 --load b --save b

@@ -105,7 +105,7 @@ says "fp16 and bf16 are both enabled: enable one of them (lines 2 and 4)"
 # A folder that is there and holds no manifest
 expect 0 $train --deepspeed_config "$folder/c.json" --save "$folder/saved"
 rm "$folder/saved/global_step2/manifest.json"
-expect 1 $train --deepspeed_config "$folder/c.json" --load "$folder/saved"
+expect 2 $train --deepspeed_config "$folder/c.json" --load "$folder/saved"
 says "latest names global_step2, which has no manifest.json"
 lacks "does not exist"
 expect 2 "$shoal" checkpoint show "$folder/saved" --load-tag global_step2

@@ -143,7 +143,7 @@ static void test_latest(void **state)
     static const char *const missing[] = {"gone\n", "3", "nine2"};
     for (int i = 0; i < 3; i++) {
         write_text(fixture->dir, "latest", missing[i]);
-        open_expect(fixture->dir, NULL, SHOAL_ECORRUPT, "write one of these into it: ");
+        open_expect(fixture->dir, NULL, SHOAL_EINVAL, "write one of these into it: ");
     }
     static const char *const blank[] = {"nine \n", " nine", "nine\t\r\n", "\xef\xbb\xbfnine\n"};
     for (int i = 0; i < 4; i++) {
@@ -152,7 +152,7 @@ static void test_latest(void **state)
     }
     for (int i = 0; i < 4; i++) {
         write_text(fixture->dir, "latest", wrong[i]);
-        open_expect(fixture->dir, NULL, SHOAL_ECORRUPT, "write the name of a checkpoint's folder");
+        open_expect(fixture->dir, NULL, SHOAL_EINVAL, "write the name of a checkpoint's folder");
     }
     remove_latest(fixture);
     open_expect(fixture->dir, NULL, SHOAL_OK, "nine");
@@ -216,8 +216,8 @@ static void test_unreadable(void **state)
         snprintf(path, sizeof path, "%s/%s/manifest.json", fixture->dir, i ? "one" : "two");
         assert_int_equal(unlink(path), 0);
     }
-    open_expect(fixture->dir, NULL, SHOAL_ECORRUPT,
-                "no other checkpoint of Shoal: give another folder");
+    open_expect(fixture->dir, NULL, SHOAL_EINVAL,
+                "no other checkpoint of Shoal: correct the file, or give another folder");
 }
 
 /* Folders of another user, which root reads all the same. */
