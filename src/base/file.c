@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -48,6 +49,7 @@ bool shoali_file_limit_begin(void)
 void shoali_file_limit_end(bool begun)
 {
     sigset_t limit;
+    const int error = errno; /* of the write, which the caller tells */
     if (!begun)
         return;
     sigemptyset(&limit);
@@ -55,6 +57,7 @@ void shoali_file_limit_end(bool begun)
     while (sigtimedwait(&limit, NULL, &(struct timespec){0}) == SIGXFSZ)
         continue;
     pthread_sigmask(SIG_UNBLOCK, &limit, NULL);
+    errno = error;
 }
 
 static shoal_status open_for_reading(const char *path, int *descriptor, size_t *guess_bytes)
@@ -210,9 +213,7 @@ shoal_status shoali_write_file_atomic(const char *path, const void *data, size_t
     const bool limited = shoali_file_limit_begin();
     descriptor = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     bool written = descriptor >= 0 && write_all(descriptor, data, bytes) && fsync(descriptor) == 0;
-    const int error = errno;
     shoali_file_limit_end(limited);
-    errno = error;
     if (written) {
         /* Some network file systems report a failed write only here. */
         int closing = descriptor;
@@ -293,9 +294,7 @@ bool shoali_pread(int descriptor, void *to, size_t bytes, int64_t at)
 bool shoali_has_file(const char *dir, const char *name)
 {
     struct stat info;
-    struct shoali_str path = {0};
-    shoali_str_append(&path, "%s/%s", dir, name);
-    const bool there = !path.failed && stat(path.text, &info) == 0 && S_ISREG(info.st_mode);
-    shoali_str_fini(&path);
-    return there;
+    char path[PATH_MAX]; /* no file has a longer one */
+    return snprintf(path, sizeof path, "%s/%s", dir, name) < (int)sizeof path &&
+           stat(path, &info) == 0 && S_ISREG(info.st_mode);
 }

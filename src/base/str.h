@@ -80,7 +80,7 @@ SHOAL_CHECKED shoal_status shoali_write_file_atomic(const char *path, const void
 shoal_status shoali_path_status(int error);
 /* A write beyond the limit of a file's size (ulimit -f) raises SIGXFSZ, which ends a process:
  * between these calls those of the calling thread fail with EFBIG instead. `end` takes what `begin`
- * gave. */
+ * gave, and leaves errno as it is. */
 bool shoali_file_limit_begin(void);
 void shoali_file_limit_end(bool begun);
 /* mkdir -p. */

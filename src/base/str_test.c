@@ -3,6 +3,7 @@
 #include "base/fault.h"
 #include "base/test_cmocka.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -242,6 +243,29 @@ static void test_unreadable_files(void **state)
     free(data);
 }
 
+/* A file that is there is found, whatever memory is left. */
+static void test_has_file(void **state)
+{
+    struct folder *folder = *state;
+    assert_false(shoali_has_file(folder->path, "file"));
+    assert_int_equal(shoali_write_file_atomic(folder->file, "x", 1), SHOAL_OK);
+    assert_true(shoali_has_file(folder->path, "file"));
+    assert_false(shoali_has_file(folder->path, "."));
+    assert_true(shoali_fault_arm("alloc:0"));
+    assert_true(shoali_has_file(folder->path, "file"));
+    assert_true(shoali_fault_arm(NULL));
+}
+
+/* What a write left in errno is told behind the guard. */
+static void test_file_limit(void **state)
+{
+    (void)state;
+    const bool limited = shoali_file_limit_begin();
+    errno = ENOSPC;
+    shoali_file_limit_end(limited);
+    assert_int_equal(errno, ENOSPC);
+}
+
 static void test_folders(void **state)
 {
     struct folder *folder = *state;
@@ -307,6 +331,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_failed_write_keeps_the_old_file, make_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(test_unreadable_files, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_has_file, make_folder, remove_folder),
+        cmocka_unit_test(test_file_limit),
         cmocka_unit_test_setup_teardown(test_folders, make_folder, remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,7 @@
 #include "monitor/tensorboard.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -184,6 +185,7 @@ static void test_full_disk(void **state)
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &usual), 0);
         assert_int_equal(status, SHOAL_EIO);
         assert_non_null(strstr(shoal_error_message(), path[i]));
+        assert_non_null(strstr(shoal_error_message(), strerror(EFBIG)));
         assert_int_equal(bytes_of(path[i]), before[i]);
         ok(shoal_monitor_write(monitor, 3, 3, &event, 1));
         assert_true(bytes_of(path[i]) > before[i]);
