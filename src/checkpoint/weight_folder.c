@@ -4,7 +4,9 @@
 #include "checkpoint/weight_source.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -152,11 +154,12 @@ static shoal_status sort(struct shoali_weight_folder *folder)
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-static bool exists(struct shoali_weight_folder *folder, const char *name)
+static bool exists(const struct shoali_weight_folder *folder, const char *name)
 {
     struct stat info;
-    const char *path = path_of(folder, name);
-    return path && stat(path, &info) == 0;
+    char path[PATH_MAX]; /* no file has a longer one */
+    return snprintf(path, sizeof path, "%s/%s", folder->dir, name) < (int)sizeof path &&
+           stat(path, &info) == 0;
 }
 
 static shoal_status open_index(struct shoali_weight_folder *folder, const char *name)

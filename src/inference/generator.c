@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -223,11 +224,10 @@ done:
 /* Whether DIR/TAG (tag NULL: DIR) was written by a program that describes no model. */
 static bool is_foreign(const char *dir, const char *tag)
 {
-    struct shoali_str path = {0};
-    shoali_str_append(&path, "%s%s%s", dir, tag ? "/" : "", tag ? tag : "");
-    const bool found = !path.failed && shoali_weight_source_find(path.text) != NULL;
-    shoali_str_fini(&path);
-    return found;
+    char path[PATH_MAX]; /* no file has a longer one */
+    return snprintf(path, sizeof path, "%s%s%s", dir, tag ? "/" : "", tag ? tag : "") <
+               (int)sizeof path &&
+           shoali_weight_source_find(path) != NULL;
 }
 
 static shoal_status open_folder(shoal_generator *generator, const shoal_generator_args *args)
