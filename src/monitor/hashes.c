@@ -150,8 +150,9 @@ shoal_status shoali_hashes_write(const char *folder, bool fresh,
                                                .whole_bytes = SHOALI_APPEND_LINES,
                                                .head = &head,
                                                .text = text}))
-        status =
-            SHOAL_FAIL(SHOAL_EIO, "cannot write the hashes to %s: %s", path.text, strerror(errno));
+        status = SHOAL_FAIL(
+            SHOAL_EIO, "cannot write the hashes to %s: %s; leave `hashes` out, or make room there",
+            path.text, strerror(errno));
 done:
     shoali_str_fini(&path);
     shoali_str_fini(&head);

@@ -181,8 +181,11 @@ static const char *advice_of(const struct shoali_verdict *verdict,
         return "another process sent the signal, or memory ran out, which dmesg reports; continue "
                "from the last checkpoint with --load";
     if (page && page->failure != 0 && is_of_a_full_disk(page))
-        return "make room on that disk, or save elsewhere (--save); complete checkpoints remain: "
-               "continue from the last one with --load";
+        return strstr(page->sentence, "make room")
+                   ? "make room as the reason says; complete checkpoints remain: continue from the "
+                     "last one, if there is one, with --load"
+                   : "make room on that disk, or save elsewhere (--save); complete checkpoints "
+                     "remain: continue from the last one with --load";
     if (page && page->failure == (int64_t)SHOAL_EMISMATCH)
         return "the ranks made different calls: compare the two places, and what leads there "
                "(different data, files, configuration or code)";
