@@ -28,7 +28,7 @@ cases() {
         [ "$name" != "$flags" ] || name=${name/#--no-/--} # a switch that is taken back has the value false
         if [ "$kind" = refused ]; then
             expect 2 "$shoal" pretrain $common --train-iters 2 --load "$ck" $flags
-            says "$name " ": the checkpoint $ck/global_step2 has " "; leave the flag out, or give --finetune to change the model"
+            says "$name " ": the checkpoint $ck/global_step2 has " " out, or give --finetune to change the model"
         else
             expect 0 "$shoal" pretrain $common --train-iters 2 --load "$ck" $flags
             says "options that the checkpoint $ck/global_step2 was not trained with: $name "
@@ -151,6 +151,10 @@ says "--hidden-size 32: the checkpoint gpt/global_step2 has 16"
 [ ${#output} -lt 250 ] || complain "another hidden size prints ${#output} characters: $output"
 expect 2 "$shoal" pretrain $common --train-iters 2 --load gpt --seq-length 32
 says "the checkpoint gpt/global_step2 with these flags: --max-position-embeddings 16 is below --seq-length 32"
+
+expect 2 "$shoal" pretrain $common --train-iters 2 --load llama --rotary-base 5000 --norm-epsilon 1e-5 --window-size 4
+says "--norm-epsilon 1e-05: the checkpoint llama/global_step2 has 1e-06" ", and --rotary-base 5000 is 10000 there" ", and --window-size 4 is " \
+    "; leave these flags out, or give --finetune to change the model"
 
 # ---- what is not given is the checkpoint's ----
 for model in gpt llama bert; do

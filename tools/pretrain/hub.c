@@ -319,18 +319,27 @@ static bool is_free(const struct pretrain_options *options, const shoal_model_op
     return has == SHOAL_OK && positions != 0;
 }
 
-/* `word`: the known model that has the value; NULL: a flag has. */
+static const char *refuse_advice(const struct pretrain_hub *hub, const char *word, bool several)
+{
+    if (word)
+        return "leave the model's name out, or name the right one";
+    if (hub->checkpoint)
+        return several ? "leave these flags out, or give --finetune to change the model"
+                       : "leave the flag out, or give --finetune to change the model";
+    return several ? "leave these flags out, or give the same values"
+                   : "leave the flag out, or give the same value";
+}
+
+/* `word`: the known model that has the value; NULL: a flag has. `more`: the other differences. */
 static shoal_status refuse(const struct pretrain_hub *hub, const char *word,
-                           const shoal_model_option *option, double ours, double theirs)
+                           const shoal_model_option *option, double ours, double theirs,
+                           const char *more)
 {
     char own[VALUE_BYTES], their[VALUE_BYTES];
     format_values(option, ours, theirs, own, their);
-    return SHOAL_FAIL(SHOAL_EINVAL, "%s%s--%s %s: %s has %s; %s", word ? word : "",
-                      word ? ": " : "", flag_of(option), own, hub->source, their,
-                      word              ? "leave the model's name out, or name the right one"
-                      : hub->checkpoint ? "leave the flag out, or give --finetune to change the "
-                                          "model"
-                                        : "leave the flag out, or give the same value");
+    return SHOAL_FAIL(SHOAL_EINVAL, "%s%s--%s %s: %s has %s%s; %s", word ? word : "",
+                      word ? ": " : "", flag_of(option), own, hub->source, their, more,
+                      refuse_advice(hub, word, *more));
 }
 
 /* A new training may begin with another model, and log_all takes the tensors that fit. */
@@ -339,20 +348,34 @@ static bool may_change_model(const struct pretrain_options *options)
     return options->finetune || options->dist_ckpt_strictness == PRETRAIN_LOG_ALL;
 }
 
+enum { MORE_MOST = 3 }; /* differences that a sentence has room for */
+
 /* Flags whose value is not the folder's. In `ours` a number of 0 may stand for what others give,
  * unless it is complete. */
 static shoal_status compare_flags(const struct pretrain_options *options,
                                   const shoal_model_config *ours, bool complete)
 {
     const struct pretrain_hub *hub = &options->hub;
-    const shoal_model_option *option;
+    const shoal_model_option *option, *first = NULL;
+    char own_text[VALUE_BYTES], their_text[VALUE_BYTES];
+    struct shoali_str more = {0};
+    int32_t count = 0;
     for (int32_t i = 0; (option = shoal_model_config_option(ours, i)) != NULL; i++) {
         const double own = value_of(ours, option), theirs = value_of(hub->config, option);
         const bool unsaid = !complete && own == 0 && option->type == SHOAL_MODEL_INT;
-        if (is_given(options, option) && own != theirs && !unsaid && !is_free(options, option))
-            return refuse(hub, NULL, option, own, theirs);
+        if (!is_given(options, option) || own == theirs || unsaid || is_free(options, option))
+            continue;
+        first = first ? first : option;
+        format_values(option, own, theirs, own_text, their_text);
+        if (first != option && ++count <= MORE_MOST)
+            shoali_str_append(&more, ", and --%s %s is %s there", flag_of(option), own_text,
+                              their_text);
     }
-    return SHOAL_OK;
+    const shoal_status status = first ? refuse(hub, NULL, first, value_of(ours, first),
+                                               value_of(hub->config, first), shoali_str_get(&more))
+                                      : SHOAL_OK;
+    shoali_str_fini(&more);
+    return status;
 }
 
 /* A model that is known by name must be the folder's, but for options that flags give. The
@@ -370,7 +393,7 @@ static shoal_status compare_preset(const struct pretrain_options *options, const
         const bool unsaid = (own == 0 || theirs == 0) && option->type == SHOAL_MODEL_INT;
         if (own != theirs && !unsaid && !is_given(options, option) && !is_free(options, option) &&
             strcmp(option->name, "vocab-size") != 0) {
-            status = refuse(hub, name, option, own, theirs);
+            status = refuse(hub, name, option, own, theirs, "");
             goto done;
         }
     }
@@ -486,12 +509,7 @@ void pretrain_hub_say(const struct pretrain_options *options)
 /* Also such a folder has a config.json. */
 static bool is_checkpoint(const char *folder)
 {
-    struct stat info;
-    struct shoali_str path = {0};
-    shoali_str_append(&path, "%s/manifest.json", folder);
-    const bool there = !path.failed && stat(path.text, &info) == 0;
-    shoali_str_fini(&path);
-    return there;
+    return shoali_has_file(folder, "manifest.json");
 }
 
 shoal_status pretrain_hub_check(struct pretrain_options *options,
