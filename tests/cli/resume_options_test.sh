@@ -155,6 +155,11 @@ says "the checkpoint gpt/global_step2 with these flags: --max-position-embedding
 expect 2 "$shoal" pretrain $common --train-iters 2 --load llama --rotary-base 5000 --norm-epsilon 1e-5 --window-size 4
 says "--norm-epsilon 1e-05: the checkpoint llama/global_step2 has 1e-06" ", and --rotary-base 5000 is 10000 there" ", and --window-size 4 is " \
     "; leave these flags out, or give --finetune to change the model"
+# --train-iters counts from step 0
+expect 0 "$shoal" pretrain $common --train-iters 2 --load gpt
+says "nothing is left to train: the checkpoint in gpt is of step 2, and the training ends at step 2 (--train-iters counts from step 0)"
+expect 0 "$shoal" pretrain $common --train-iters 0 --load gpt # only loads
+case $output in *"nothing is left"*) complain "--train-iters 0: $output" ;; esac
 
 # ---- what is not given is the checkpoint's ----
 for model in gpt llama bert; do

@@ -307,6 +307,19 @@ static shoal_status show_comms(struct pretrain *run)
     return status;
 }
 
+/* --train-iters is easily taken for the number of steps that a continued run adds. */
+static void say_nothing_left(const struct pretrain *run)
+{
+    const struct pretrain_options *options = &run->options;
+    const int64_t step = shoal_engine_global_steps(run->engine);
+    if (!options->skip_train && step > 0 && options->train_iters > 0 &&
+        step >= options->train_iters && pretrain_is_first(run))
+        fprintf(stderr,
+                "shoal pretrain: nothing is left to train: the checkpoint in %s is of step %lld, "
+                "and the training ends at step %lld (--train-iters counts from step 0)\n",
+                options->load, (long long)step, (long long)options->train_iters);
+}
+
 static shoal_status train(struct pretrain *run)
 {
     shoal_status status = SHOAL_OK;
@@ -317,6 +330,7 @@ static shoal_status train(struct pretrain *run)
     int64_t saved_step = -1, timed = first;
     double ms = 0;
     char where[96];
+    say_nothing_left(run);
     while (!options->skip_train && shoal_engine_global_steps(run->engine) < options->train_iters &&
            !shoal_engine_stop_requested(run->engine)) {
         shoal_step_info info;
