@@ -2,6 +2,7 @@
  * tied tensors, what is passed over, and the one sentence about everything else. */
 #include "checkpoint/weight_folder.h"
 
+#include "base/fault.h"
 #include "base/test_cmocka.h"
 #include "base/test_folder.h"
 
@@ -305,6 +306,28 @@ static void test_output_that_is_there(void **state)
     assert_int_equal(access(inside, F_OK), 0);
 }
 
+/* Short of memory is no folder without weights. */
+static void test_open_short_memory(void **state)
+{
+    (void)state;
+    char path[128], spec[32];
+    struct stored stored[] = {{"a", two, 0}};
+    struct shoali_weight_folder opened;
+    bool fired = true;
+    open_folder(stored, 1, &opened);
+    shoali_weight_folder_close(&opened);
+    snprintf(path, sizeof path, "%s/weights", folder);
+    for (int32_t skip = 0; fired; skip++) {
+        snprintf(spec, sizeof spec, "alloc:%d", (int)skip);
+        assert_true(shoali_fault_arm(spec));
+        const shoal_status status = shoali_weight_folder_open(&opened, path);
+        fired = shoali_fault_left() < 0;
+        assert_true(shoali_fault_arm(NULL));
+        assert_int_equal(status, fired ? SHOAL_ENOMEM : SHOAL_OK);
+        shoali_weight_folder_close(&opened);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -316,6 +339,7 @@ int main(void)
         cmocka_unit_test(test_tied),
         cmocka_unit_test(test_tied_that_differ),
         cmocka_unit_test(test_output_that_is_there),
+        cmocka_unit_test(test_open_short_memory),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
