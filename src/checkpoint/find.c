@@ -29,12 +29,17 @@ bool shoali_checkpoint_tag_valid(const char *tag)
 
 /* ---- scanning ---- */
 
-enum { SENTENCE_BYTES = 1024 };
+enum { SENTENCE_BYTES = 1024, NAMES_MOST = 8 };
 
+struct found {
+    int64_t step;
+    char tag[NAME_MAX + 1];
+};
 struct scan {
     char *tag; /* best so far; owned */
     json_t *manifest;
-    struct shoali_str names; /* of all that verify */
+    struct found found[NAMES_MOST]; /* the newest that verify, by step; equal ones by name */
+    int32_t count;                  /* of all that verify */
     /* Of what cannot be read: of the first by name, for the folder's order says nothing. */
     shoal_status failure;
     char failed_tag[NAME_MAX + 1];
@@ -70,6 +75,35 @@ static void note_failure(struct scan *scan, const char *tag, shoal_status status
     snprintf(scan->sentence, sizeof scan->sentence, "%s", shoal_error_message());
 }
 
+static void note_found(struct scan *scan, const char *tag, int64_t step)
+{
+    int32_t at = scan->count < NAMES_MOST ? scan->count : NAMES_MOST;
+    while (at > 0 &&
+           (scan->found[at - 1].step < step ||
+            (scan->found[at - 1].step == step && strcmp(scan->found[at - 1].tag, tag) < 0)))
+        at--;
+    scan->count++;
+    if (at == NAMES_MOST)
+        return;
+    memmove(&scan->found[at + 1], &scan->found[at],
+            (size_t)(NAMES_MOST - 1 - at) * sizeof scan->found[0]);
+    scan->found[at].step = step;
+    snprintf(scan->found[at].tag, sizeof scan->found[at].tag, "%s", tag);
+}
+
+/* "global_step12, global_step9 and 40 older ones" */
+static const char *names_of(const struct scan *scan, char text[SENTENCE_BYTES])
+{
+    text[0] = '\0';
+    for (int32_t i = 0; i < scan->count && i < NAMES_MOST; i++)
+        snprintf(text + strlen(text), SENTENCE_BYTES - strlen(text), "%s%s", i ? ", " : "",
+                 scan->found[i].tag);
+    if (scan->count > NAMES_MOST)
+        snprintf(text + strlen(text), SENTENCE_BYTES - strlen(text), " and %d older ones",
+                 (int)(scan->count - NAMES_MOST));
+    return text;
+}
+
 static shoal_status scan_entry(const char *dir, const char *tag, struct scan *scan)
 {
     json_t *manifest = NULL;
@@ -87,7 +121,7 @@ static shoal_status scan_entry(const char *dir, const char *tag, struct scan *sc
     }
     if (status < 0)
         return status;
-    shoali_str_append(&scan->names, "%s%s", scan->names.length ? ", " : "", tag);
+    note_found(scan, tag, shoali_manifest_step(manifest));
     if (better(scan, tag, manifest)) {
         char *copy = strdup(tag);
         if (!copy) {
@@ -132,7 +166,6 @@ static void scan_fini(struct scan *scan)
 {
     free(scan->tag);
     json_decref(scan->manifest);
-    shoali_str_fini(&scan->names);
 }
 
 /* ---- latest ---- */
@@ -252,6 +285,7 @@ static shoal_status find_interrupted(const char *dir, const char *latest, struct
 {
     static const char *const ends[] = {".partial", ".old"};
     shoal_status status = SHOAL_OK;
+    char names[SENTENCE_BYTES];
     struct shoali_str tag = {0};
     for (int i = 0; i < 2 && !scan->tag; i++) {
         tag.length = 0;
@@ -267,9 +301,9 @@ static shoal_status find_interrupted(const char *dir, const char *latest, struct
         goto done;
     SHOAL_TRY(status, scan_folder(dir, scan), done);
     if (scan->tag)
-        status = SHOAL_FAIL(
-            SHOAL_EINVAL, "%s/latest names %s, which %s: write one of these into it: %s", dir,
-            latest, shoali_checkpoint_lack(dir, latest), shoali_str_get(&scan->names));
+        status =
+            SHOAL_FAIL(SHOAL_EINVAL, "%s/latest names %s, which %s: write one of these into it: %s",
+                       dir, latest, shoali_checkpoint_lack(dir, latest), names_of(scan, names));
     else
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "%s/latest names %s, which %s, and there is no other checkpoint of "
@@ -320,18 +354,18 @@ static shoal_status no_such_tag(const char *dir, const char *tag)
 {
     shoal_status status;
     struct scan scan = {0};
+    char names[SENTENCE_BYTES];
     bool folder = false;
     SHOAL_TRY(status, shoali_checkpoint_is_folder(dir, tag, &folder), done);
     SHOAL_TRY(status, scan_folder(dir, &scan), done);
     if (folder)
         status =
             SHOAL_FAIL(SHOAL_ENOENT, "%s/%s %s%s%s", dir, tag, shoali_checkpoint_lack(dir, tag),
-                       scan.tag ? "; complete checkpoints are: " : "",
-                       scan.tag ? shoali_str_get(&scan.names) : "");
+                       scan.tag ? "; complete checkpoints are: " : "", names_of(&scan, names));
     else
         status = scan.tag
                      ? SHOAL_FAIL(SHOAL_ENOENT, "there is no checkpoint %s in %s; there are: %s",
-                                  tag, dir, shoali_str_get(&scan.names))
+                                  tag, dir, names_of(&scan, names))
                      : SHOAL_FAIL(SHOAL_ENOENT, "there is no checkpoint in %s", dir);
 done:
     scan_fini(&scan);

@@ -143,7 +143,7 @@ static void test_latest(void **state)
     static const char *const missing[] = {"gone\n", "3", "nine2"};
     for (int i = 0; i < 3; i++) {
         write_text(fixture->dir, "latest", missing[i]);
-        open_expect(fixture->dir, NULL, SHOAL_EINVAL, "write one of these into it: ");
+        open_expect(fixture->dir, NULL, SHOAL_EINVAL, "write one of these into it: nine, two, one");
     }
     static const char *const blank[] = {"nine \n", " nine", "nine\t\r\n", "\xef\xbb\xbfnine\n"};
     for (int i = 0; i < 4; i++) {
