@@ -107,7 +107,8 @@ typedef struct shoal_sample_args {
 } shoal_sample_args;
 /* Generates num_tokens tokens in sequence 0, from its beginning; fewer when a token ends the text.
  * When the sequence is full (max_length), the last half of the text is read again and generation
- * continues. SHOAL_EINVAL: an empty prompt, or values out of range. */
+ * continues. SHOAL_EINVAL: an empty prompt, or values out of range. SHOAL_ENUMERIC: a logit is NaN
+ * or infinite, so that no token can be drawn. */
 SHOAL_API SHOAL_CHECKED shoal_status shoal_generate(shoal_generator *generator,
                                                     const shoal_sample_args *args,
                                                     shoal_token_sink sink, void *user);

@@ -495,6 +495,31 @@ static void test_short_memory(void **state)
     close_constant(&constant);
 }
 
+/* What has no order is no likeliest token, and a draw from it is none. */
+static void test_logits_not_finite(void **state)
+{
+    (void)state;
+    static const float rows[][KINDS] = {{NAN, 3, 2}, {1, 3, NAN}, {1, INFINITY, 2}};
+    static const int32_t prompt[] = {0};
+    struct constant constant;
+    for (int row = 0; row < 3; row++) {
+        open_constant(rows[row], &constant);
+        for (int top_k = 0; top_k <= 2; top_k++) {
+            int64_t seen[KINDS] = {0};
+            const shoal_sample_args args = {.prompt = prompt,
+                                            .prompt_count = 1,
+                                            .num_tokens = 1,
+                                            .temperature = 1,
+                                            .top_k = top_k,
+                                            .seed = 11};
+            refused(shoal_generate(constant.generator, &args, count_token, seen), SHOAL_ENUMERIC,
+                    "logits have NaN or infinity");
+            assert_int_equal(seen[0] + seen[1] + seen[2], 0);
+        }
+        close_constant(&constant);
+    }
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -554,6 +579,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_seeds, make_folder, remove_folder),
         cmocka_unit_test(test_draws),
         cmocka_unit_test(test_short_memory),
+        cmocka_unit_test(test_logits_not_finite),
         cmocka_unit_test_setup_teardown(test_end_tokens, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_refusals, make_folder, remove_folder),
     };

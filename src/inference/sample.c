@@ -6,13 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int32_t argmax(const float *logits, int64_t count)
+/* The likeliest token. A NaN has no order, and beside an infinite logit no other has a chance. */
+static shoal_status find_best(const float *logits, int64_t count, int32_t *best)
 {
-    int64_t best = 0;
-    for (int64_t i = 1; i < count; i++)
-        if (logits[i] > logits[best])
-            best = i;
-    return (int32_t)best;
+    *best = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (isnan(logits[i]) || logits[i] == INFINITY)
+            return SHOAL_FAIL(SHOAL_ENUMERIC,
+                              "the model's logits have NaN or infinity (token %lld: %g): its "
+                              "weights do, or a number is too large for its type: try --dtype "
+                              "fp32, or another checkpoint",
+                              (long long)i, (double)logits[i]);
+        if (logits[i] > logits[*best])
+            *best = (int32_t)i;
+    }
+    return SHOAL_OK;
 }
 
 static int descending(const void *a, const void *b)
@@ -61,9 +69,9 @@ static shoal_status sample_token(const float *logits, int64_t count, const shoal
 {
     shoal_status status = SHOAL_OK;
     float keep = -INFINITY;
-    *token = argmax(logits, count);
+    SHOAL_TRY(status, find_best(logits, count, token), done);
     if (args->top_k == 1 || args->temperature == 0)
-        return SHOAL_OK;
+        goto done;
     if (args->top_k > 0 && args->top_k < count)
         SHOAL_TRY(status, find_threshold(logits, count, args->top_k, &keep), done);
     *token = draw(logits, count, keep, *token, args, index);
