@@ -63,6 +63,8 @@ done
 code=0
 $run $train --train-iters 3 >/dev/full 2>said || code=$?
 [ "$code" -eq 1 ] || complain "run pretrain into a full disk ended with $code: $(cat said)"
+grep -q "why: cannot write to standard output: No space left on device" said || complain "no reason of a full disk: $(cat said)"
+grep -q "what to do: make room on that disk" said || complain "no advice about a full disk: $(cat said)"
 # head(1) has what it wanted: without a word, and with the code of SIGPIPE
 for command in "$train" "$run $train"; do
     set -o pipefail

@@ -135,13 +135,25 @@ done:
 static void warn_lost_output(struct pretrain *run)
 {
     const int error = errno;
-    if (run->output_lost || !pretrain_is_first(run) || !ferror(stdout))
+    if (run->output_error || !pretrain_is_first(run) || !ferror(stdout))
         return;
-    run->output_lost = true;
+    run->output_error = error ? error : EIO;
     fprintf(stderr,
             "shoal pretrain: cannot write to standard output: %s; the training goes on and will "
             "end with exit code 1\n",
-            strerror(error));
+            strerror(run->output_error));
+}
+
+/* For the launcher's report: where the lines go, nobody can read why the run ends with 1. */
+static void report_lost_output(const struct pretrain *run)
+{
+    char sentence[256];
+    if (!run->output_error || run->output_error == EPIPE) /* the reader has left */
+        return;
+    snprintf(sentence, sizeof sentence,
+             "cannot write to standard output: %s; the training went on without its lines",
+             strerror(run->output_error));
+    shoali_status_page_fail(shoali_status_page_get(), SHOAL_EIO, sentence);
 }
 
 /* A run whose ranks do not all do the same says who does what; without memory for it, nothing. */
@@ -506,6 +518,7 @@ int tool_pretrain(int argc, char **argv)
         SHOAL_TRY(status, prepare(&run), done);
     if (status == SHOAL_OK)
         SHOAL_TRY(status, train(&run), done);
+    report_lost_output(&run);
 done:
     if (status == SHOAL_ENOMEM)
         status = pretrain_tell_plan(&run, status);

@@ -336,7 +336,7 @@ struct pretrain {
     bool made_folder; /* --save, of which the first bytes were there: */
     size_t made_from;
     double final_loss;
-    bool output_lost; /* standard output took no line; said once */
+    int output_error; /* errno of standard output, which took no line; said once; 0: none */
     double step_ms;   /* of a usual step */
     struct pretrain_interval interval;
     int64_t reported_saved; /* step of the last save that a line told of, plus 1; 0: none */
