@@ -31,7 +31,7 @@ static void say_object(const char *title, const json_t *object, struct shoali_st
             shoali_snprintf(number, sizeof number, "%.9g", json_real_value(value));
         else if (!json_is_string(value) && !json_is_boolean(value))
             continue;
-        shoali_str_append(out, "%s%s %s", first ? "" : ", ", key, text);
+        shoali_str_append(out, "%s%s %s", first ? "" : ", ", key, *text ? text : "none");
         first = false;
     }
     shoali_str_append(out, "\n");
@@ -122,6 +122,8 @@ shoal_status shoali_checkpoint_show(const char *dir, const char *tag, bool tenso
     say_object("engine", engine, out);
     if (json_is_object(json_object_get(engine, "loss_scaler")))
         say_object("loss scaler", json_object_get(engine, "loss_scaler"), out);
+    if (json_is_object(json_object_get(engine, "options")))
+        say_object("options", json_object_get(engine, "options"), out);
     if (json_is_object(model))
         say_object("model", model, out);
     if (json_is_object(tokenizer))

@@ -137,7 +137,7 @@ says "hurt/global_step9/config.json: hash " "hurt/global_step8/config.json: no s
 expect 0 "$shoal" checkpoint list kept
 says "global_step9" "whole, latest"
 expect 0 "$shoal" checkpoint show kept
-says "kept/global_step9: step 9" "optimizer adamw" "num-layers 1" "kind        exp_avg_sq"
+says "kept/global_step9: step 9" "optimizer adamw" "num-layers 1" "kind        exp_avg_sq" "options     gradient_clipping 1, " "optimizer.no_decay none"
 expect 0 "$shoal" checkpoint show --tensors kept --load-tag global_step4
 says "step 4" "tensor      transformer.wte.weight [" "tied        lm_head.weight is transformer.wte.weight"
 expect 0 "$shoal" checkpoint prune --dry-run kept
