@@ -2,6 +2,7 @@
 #include "base/arena.h"
 #include "base/beginning.h"
 #include "base/fault.h"
+#include "base/full_disk.h"
 #include "base/str.h"
 #include "base/waiting.h"
 
@@ -221,7 +222,8 @@ shoal_status shoali_write_file_atomic(const char *path, const void *data, size_t
         written = close(closing) == 0;
     }
     if (!written || rename(temporary, path) != 0) {
-        status = SHOAL_FAIL(SHOAL_EIO, "%s: cannot write: %s", path, strerror(errno));
+        status = SHOAL_FAIL(SHOAL_EIO, "%s: cannot write: %s%s", path, strerror(errno),
+                            shoali_write_advice(errno));
         unlink(temporary);
         goto done;
     }

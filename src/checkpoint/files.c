@@ -1,4 +1,5 @@
 #include "base/beginning.h"
+#include "base/full_disk.h"
 #include "checkpoint/checkpoint_internal.h"
 
 #include <dirent.h>
@@ -242,8 +243,9 @@ shoal_status shoali_checkpoint_pwrite(int descriptor, const char *path, const ch
         if (count < 0 && errno == EINTR)
             continue;
         if (count <= 0) {
-            status = SHOAL_FAIL(SHOAL_EIO, "%s: cannot write %lld bytes at %lld: %s", path,
-                                (long long)bytes, (long long)at, strerror(errno));
+            status = SHOAL_FAIL(SHOAL_EIO, "%s: cannot write %lld bytes at %lld: %s%s", path,
+                                (long long)bytes, (long long)at, strerror(errno),
+                                shoali_write_advice(errno));
             break;
         }
         data += count;

@@ -2,6 +2,8 @@
  * extra field 1 and the larger end record, so there is one form for all sizes. */
 #include "foreign/torch_write.h"
 
+#include "base/full_disk.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -34,8 +36,8 @@ static uint32_t crc_of(uint32_t crc, const unsigned char *data, int64_t bytes)
 
 static shoal_status cannot_write(const struct shoali_torch_writer *writer)
 {
-    return SHOAL_FAIL(shoali_path_status(errno), "%s: cannot write: %s", writer->path,
-                      strerror(errno));
+    return SHOAL_FAIL(shoali_path_status(errno), "%s: cannot write: %s%s", writer->path,
+                      strerror(errno), shoali_write_advice(errno));
 }
 
 static shoal_status write_at(const struct shoali_torch_writer *writer, const char *data,

@@ -215,6 +215,7 @@ static void test_full(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
     assert_true(status < 0);
     assert_non_null(strstr(shoal_error_message(), "/full: cannot write"));
+    assert_non_null(strstr(shoal_error_message(), "(ulimit -f)"));
     shoali_torch_writer_close(&writer);
     shoali_pickling_fini(&pickling);
 }

@@ -1,5 +1,6 @@
 /* P.bin and P.idx, written. Lengths and document boundaries wait in files of their own until all
  * sequences are known, because they stand before the offsets. */
+#include "base/full_disk.h"
 #include "data/indexed/indexed.h"
 
 #include <errno.h>
@@ -41,7 +42,8 @@ static shoal_status cannot_write(const struct append *file)
     return SHOAL_FAIL(errno == ENOSPC || errno == EDQUOT || errno == EFBIG ? SHOAL_EIO
                       : shoali_path_status(errno) == SHOAL_ENOENT          ? SHOAL_EINVAL
                                                                   : shoali_path_status(errno),
-                      "%s: cannot write: %s", file->path, strerror(errno));
+                      "%s: cannot write: %s%s", file->path, strerror(errno),
+                      shoali_write_advice(errno));
 }
 
 static shoal_status append_open(struct append *file, const char *prefix, const char *suffix,
