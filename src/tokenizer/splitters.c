@@ -77,12 +77,12 @@ static size_t split_gpt2(const struct shoali_classes *classes, const char *text,
     const uint16_t class = class_at(classes, text, bytes, body, &length);
     if (length == 0 || (class & SHOALI_SPACE))
         return spaces(classes, text, bytes, at);
-    if (class & SHOALI_SECRET_MESSAGE)
-        return skip(classes, text, bytes, body + length, SHOALI_SECRET_MESSAGE, true);
+    if (class & SHOALI_LETTER)
+        return skip(classes, text, bytes, body + length, SHOALI_LETTER, true);
     if (class & SHOALI_NUMBER)
         return skip(classes, text, bytes, body + length, SHOALI_NUMBER, true);
-    return skip(classes, text, bytes, body + length,
-                SHOALI_SPACE | SHOALI_SECRET_MESSAGE | SHOALI_NUMBER, false);
+    return skip(classes, text, bytes, body + length, SHOALI_SPACE | SHOALI_LETTER | SHOALI_NUMBER,
+                false);
 }
 
 /* The second half of the newer patterns:
@@ -93,9 +93,9 @@ static size_t split_rest(const struct shoali_classes *classes, const char *text,
     size_t length;
     const size_t body = at + (text[at] == ' ');
     const uint16_t class = class_at(classes, text, bytes, body, &length);
-    if (length > 0 && !(class & (SHOALI_SPACE | SHOALI_SECRET_MESSAGE | SHOALI_NUMBER))) {
-        const size_t end = skip(classes, text, bytes, body,
-                                SHOALI_SPACE | SHOALI_SECRET_MESSAGE | SHOALI_NUMBER, false);
+    if (length > 0 && !(class & (SHOALI_SPACE | SHOALI_LETTER | SHOALI_NUMBER))) {
+        const size_t end =
+            skip(classes, text, bytes, body, SHOALI_SPACE | SHOALI_LETTER | SHOALI_NUMBER, false);
         return skip(classes, text, bytes, end, SHOALI_LINE, true);
     }
     /* the last line end among the spaces from here on */
@@ -121,8 +121,8 @@ static inline size_t split_newer(const struct shoali_classes *classes, const cha
             return at + short_form;
     }
     const uint16_t class = class_at(classes, text, bytes, at, &length);
-    if (class & SHOALI_SECRET_MESSAGE)
-        return skip(classes, text, bytes, at + length, SHOALI_SECRET_MESSAGE, true);
+    if (class & SHOALI_LETTER)
+        return skip(classes, text, bytes, at + length, SHOALI_LETTER, true);
     if (class & SHOALI_NUMBER) {
         for (int i = 1; i < digits; i++) {
             at += length;
@@ -132,8 +132,8 @@ static inline size_t split_newer(const struct shoali_classes *classes, const cha
         return at + length;
     }
     if (!(class & SHOALI_LINE) &&
-        (class_at(classes, text, bytes, at + length, &next_length) & SHOALI_SECRET_MESSAGE))
-        return skip(classes, text, bytes, at + length, SHOALI_SECRET_MESSAGE, true);
+        (class_at(classes, text, bytes, at + length, &next_length) & SHOALI_LETTER))
+        return skip(classes, text, bytes, at + length, SHOALI_LETTER, true);
     return split_rest(classes, text, bytes, at);
 }
 

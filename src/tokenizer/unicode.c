@@ -48,7 +48,7 @@ static uint16_t classify(uint32_t c)
         property->combining_class != 0 || property->decomp_seqindex != UINT16_MAX;
     const bool other = category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
                        category == UTF8PROC_CATEGORY_CO;
-    return (uint16_t)((letter ? SHOALI_SECRET_MESSAGE : 0) | (number ? SHOALI_NUMBER : 0) |
+    return (uint16_t)((letter ? SHOALI_LETTER : 0) | (number ? SHOALI_NUMBER : 0) |
                       (shoali_is_space(c) ? SHOALI_SPACE : 0) | (word ? SHOALI_WORD : 0) |
                       (is_punctuation(c, category) ? SHOALI_PUNCTUATION : 0) |
                       (decomposes || mark ? SHOALI_NFC_UNSAFE : 0) |

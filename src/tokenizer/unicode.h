@@ -6,10 +6,10 @@
 
 /* Bits of a code point. */
 enum {
-    SHOALI_SECRET_MESSAGE = 1, /* \p{L} */
-    SHOALI_NUMBER = 2,         /* \p{N} */
-    SHOALI_SPACE = 4,          /* White_Space */
-    SHOALI_WORD = 8, /* \w of Rust: Alphabetic, marks, decimal numbers, connectors, joiners */
+    SHOALI_LETTER = 1, /* \p{L} */
+    SHOALI_NUMBER = 2, /* \p{N} */
+    SHOALI_SPACE = 4,  /* White_Space */
+    SHOALI_WORD = 8,   /* \w of Rust: Alphabetic, marks, decimal numbers, connectors, joiners */
     SHOALI_PUNCTUATION = 16, /* \p{P}, and ASCII's symbols */
     SHOALI_NFC_UNSAFE = 32,  /* may change under NFC by itself or together with what is before it */
     SHOALI_LINE = 64,        /* \r and \n */
