@@ -146,6 +146,7 @@ struct sentencepiece {
     struct charsmap map;
     bool dummy_prefix, extra_spaces, escape, suffix;
     bool prefix_at_start; /* as LlamaTokenizer without `legacy`: once, and before no space */
+    bool any_space;       /* as T5Tokenizer: each White_Space that the map leaves is a space */
 };
 
 static shoal_status create_sentencepiece(const struct shoali_spec *spec, void **state)
@@ -164,6 +165,7 @@ static shoal_status create_sentencepiece(const struct shoali_spec *spec, void **
               done);
     SHOAL_TRY(status,
               shoali_spec_bool(spec, "dummy_prefix_at_start", false, &made->prefix_at_start), done);
+    SHOAL_TRY(status, shoali_spec_bool(spec, "any_space", false, &made->any_space), done);
     made->extra_spaces = !remove;
 done:
     return status;
@@ -183,8 +185,12 @@ static const char *step(const struct sentencepiece *state, const struct shoali_r
         *length = strlen(becomes);
         return becomes;
     }
-    *used = *length = (size_t)shoali_length(*text);
-    return text;
+    uint32_t c;
+    *used = *length = (size_t)shoali_next(text, &c);
+    if (!state->any_space || !shoali_is_space(c))
+        return text;
+    *length = 1;
+    return " ";
 }
 
 /* Of a text from which the spaces at the beginning are taken, where they are. */

@@ -125,6 +125,8 @@ static shoal_status apply_pieces(const struct shoali_sidecars *sidecars, json_t 
                   done);
     if (!prefix)
         SHOAL_TRY(status, drop_prefix(root), done);
+    if (sidecars->kind->appends_eos) /* T5 */
+        SHOAL_TRY(status, set(json_object_get(root, "normalizer"), "any_space", json_true()), done);
 done:
     return status;
 }

@@ -4,7 +4,7 @@
  *   1. added_tokens_decoder of tokenizer_config.json, else added_tokens.json, by number;
  *   2. bos_token ... mask_token, additional_special_tokens, extra_special_tokens, and other keys
  *      that end with _token; without a number in the vocabulary they get the next one;
- *   3. what the vocabulary's own format calls special.
+ *   3. what the vocabulary's own format calls special, unless the class or a list says it.
  *
  * The first entry of a text counts. */
 #include "tokenizer/formats.h"
@@ -293,17 +293,26 @@ done:
     return status;
 }
 
-/* Of the files; a class's own ones only where the vocabulary has them. */
+/* Whether a file names the class, so that its special tokens exist even if the vocabulary lacks
+ * them. */
+static bool is_class_given(const struct shoali_sidecars *sidecars)
+{
+    return sidecars->kind && sidecars->class_name &&
+           strcmp(sidecars->kind->name, sidecars->class_name) == 0;
+}
+
+/* Of the files, and a class's own ones. */
 static shoal_status add_named(struct adding *adding)
 {
     shoal_status status = SHOAL_OK;
+    const bool given = is_class_given(adding->sidecars);
     for (int i = 0; i < SHOALI_NAMED_COUNT; i++) {
         const char *text;
         const json_t *value =
             shoali_sidecars_value(adding->sidecars, shoali_named_keys[i], &adding->file, NULL);
         SHOAL_TRY(status, shoali_sidecars_named(adding->sidecars, (enum shoali_named)i, &text),
                   done);
-        if (text && (value || json_object_get(adding->index, text)))
+        if (text && (value || given || json_object_get(adding->index, text)))
             SHOAL_TRY(status, add(adding, text, -1, json_is_object(value) ? value : NULL, true),
                       done);
     }
@@ -383,20 +392,32 @@ done:
     return status;
 }
 
+/* Whether what the vocabulary's own format calls special is so: transformers takes the special
+ * tokens of its class, and control pieces where tokenizer_config.json has no list of others. */
+static bool takes_own(const struct adding *adding)
+{
+    const struct shoali_tokenizer_class *kind = adding->sidecars->kind;
+    bool given = adding->vocabulary != SHOALI_VOCABULARY_PIECES;
+    for (int i = 0; i < LISTS; i++)
+        given = given || json_object_get(adding->sidecars->config, lists[i]);
+    return !given || !kind || !kind->named[SHOALI_UNK];
+}
+
 static shoal_status collect(struct adding *adding, json_t *root)
 {
     shoal_status status;
     const json_t *own = json_object_get(root, "added_tokens");
     const bool whole = adding->vocabulary == SHOALI_VOCABULARY_JSON;
+    const bool takes = takes_own(adding);
     SHOAL_TRY(status, index_strings(root, adding), done);
     if (whole) /* the file's own go before those of the files next to it */
         SHOAL_TRY(status, put_list(adding, own), done);
     SHOAL_TRY(status, add_numbered(adding), done);
     SHOAL_TRY(status, add_extra_ids(adding), done);
     SHOAL_TRY(status, add_named(adding), done);
-    if (adding->vocabulary == SHOALI_VOCABULARY_PIECES)
+    if (takes && adding->vocabulary == SHOALI_VOCABULARY_PIECES)
         SHOAL_TRY(status, add_pieces(adding, root), done);
-    if (!whole)
+    if (takes && !whole)
         SHOAL_TRY(status, put_list(adding, own), done);
     if (json_object_set(root, "added_tokens", adding->list) != 0) {
         status = no_memory();

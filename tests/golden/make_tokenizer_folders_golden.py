@@ -17,7 +17,8 @@ WORDS = ["the", "quick", "brown", "fox", "hello", "world", "token", "tokens", "l
 TEXTS = ["hello world", " hello  world ", "The LOW caf\u00e9 r\u00e9sum\u00e9 \u4f60\u597d\u4e16\u754c 2024", "", "12<|im_end|>", "hello <|im_end|> world<|im_start|>low",
          "low</s>lower </s> lowest", "<s>hello<unk>world<pad>", "a<|endoftext|>b <|endoftext|> c", "x <one> y<one>z", "the <two>  low", "<three>hello a<three>b <three>",
          "The <Four> and <four> THE", "[CLS] hello [SEP] [MASK]low [PAD] [UNK]", "<mask> the<mask>low <mask>", "<extra_id_0> low<extra_id_1>lower <extra_id_2>",
-         "it's 12,2024! \n\n  tokens\ttoken", "e\u0301 caf\u00e9 \u00c9COLE", "<pad> <five>low<five> lower", "<sep>hello<cls>"]
+         "it's 12,2024! \n\n  tokens\ttoken", "e\u0301 caf\u00e9 \u00c9COLE", "<pad> <five>low<five> lower", "<sep>hello<cls>",
+         "low\u3000lower\u2009the\u0085\u00a0fox\u2028 \u000bhello\u200bworld", "12\r\n\r\n12\x01\x7f\U0001f642\u200d\ufe0f \u1112\u1161\u11ab", "lowest<mask2> <mask2>low<own>the<|own|>"]
 
 
 def corpus(count):
@@ -65,6 +66,7 @@ GPT2 = byte_level(["<|endoftext|>"], P.ByteLevel(add_prefix_space=False))
 ROBERTA = byte_level(["<s>", "<pad>", "</s>", "<unk>", "<mask>"], P.ByteLevel(add_prefix_space=False))
 QWEN = byte_level([], P.Sequence([P.Split(Regex(QWEN2), "isolated"), P.ByteLevel(add_prefix_space=False, use_regex=False)]))
 BERT = word_pieces(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+SMALL = word_pieces(["[UNK]", "[CLS]", "[SEP]"])
 OTHER = word_pieces(["<pad>", "<unk>", "<cls>", "<sep>", "<mask>"])
 LLAMA = {"tokenizer.model": pieces("bpe", vocab_size=420, byte_fallback=True, remove_extra_whitespaces=False, allow_whitespace_only_pieces=True)}
 GEMMA = {"tokenizer.model": pieces("bpe", vocab_size=420, byte_fallback=True, remove_extra_whitespaces=False, allow_whitespace_only_pieces=True, add_dummy_prefix=False,
@@ -90,6 +92,8 @@ def folders():
         "gpt2_added_tokens_decoder": (GPT2, config("GPT2Tokenizer", eos_token="<|im_end|>", added_tokens_decoder=many, additional_special_tokens=["<one>"]), None, None),
         "gpt2_prefix_space": (GPT2, config("GPT2Tokenizer", add_prefix_space=True, add_bos_token=True, bos_token=typed("<|endoftext|>"), pad_token="<pad>"),
                               {"eos_token": token("<one>", lstrip=True), "pad_token": "<pad>"}, None),
+        "gpt2_renamed": (GPT2, config("GPT2Tokenizer", bos_token="<|own|>", eos_token="<|own|>", unk_token="<|own|>"), None, None),
+        "gpt2_without_end": (QWEN, config("GPT2Tokenizer", pad_token=typed("<own>", rstrip=True)), None, None),
         "roberta": (ROBERTA, config("RobertaTokenizer", mask_token=typed("<mask>", lstrip=True), bos_token="<s>", eos_token="</s>", unk_token="<unk>", pad_token="<pad>"), None, None),
         "qwen2": (QWEN, config("Qwen2Tokenizer", eos_token="<|im_end|>", pad_token="<|endoftext|>", bos_token=None, add_bos_token=False, additional_special_tokens=["<|im_start|>", "<|im_end|>"],
                                added_tokens_decoder={str(q): token("<|endoftext|>"), str(q + 1): token("<|im_start|>"), str(q + 2): token("<|im_end|>")}), None, None),
@@ -98,11 +102,15 @@ def folders():
         "bert_accents": (BERT, config("BertTokenizer", do_lower_case=True, strip_accents=False, tokenize_chinese_chars=False), None, None),
         "bert_cased_no_accents": (BERT, config("BertTokenizer", do_lower_case=False, strip_accents=True, added_tokens_decoder={str(b): token("<four>", special=False, normalized=True)}), None, None),
         "bert_other_names": (OTHER, config("BertTokenizer", unk_token="<unk>", pad_token="<pad>"), {"cls_token": "<cls>", "sep_token": "<sep>", "mask_token": token("<mask>")}, None),
+        "bert_renamed": (BERT, config("BertTokenizer", mask_token=typed("<mask2>", lstrip=True), pad_token="<own>"), None, None),
+        "bert_without_mask": (SMALL, config("DistilBertTokenizer", strip_accents=None), None, None),
         "llama_legacy": (LLAMA, config("LlamaTokenizer", legacy=True, add_bos_token=True, add_eos_token=True, bos_token=typed("<s>"), eos_token=typed("</s>"), unk_token=typed("<unk>"), added_tokens_decoder=added(l)), None, None),
         "llama_not_legacy": (LLAMA, config("LlamaTokenizer", legacy=False, add_bos_token=False, add_eos_token=True, eos_token="<|im_end|>", added_tokens_decoder=added(l)), None, None),
         "llama_no_prefix": (LLAMA, config("LlamaTokenizer", legacy=False, add_prefix_space=False, add_bos_token=False), {"eos_token": "</s>", "pad_token": "<pad>"}, {"<one>": l}),
         "llama_alone": (LLAMA, config("LlamaTokenizer", legacy=True), None, None),
         "gemma": (GEMMA, config("GemmaTokenizer", bos_token="<bos>", eos_token="<eos>", unk_token="<unk>", pad_token="<pad>"), None, None),
+        "gemma_renamed": (GEMMA, config("GemmaTokenizer", mask_token="<mask2>", pad_token="<own>"), None, None),
+        "gemma_own_list": (GEMMA, config("GemmaTokenizer", mask_token="<mask2>", pad_token="<own>", additional_special_tokens=["<one>"]), None, None),
         "t5": (T5, config("T5Tokenizer", extra_ids=3, additional_special_tokens=[f"<extra_id_{i}>" for i in range(3)], added_tokens_decoder=extra), None, None),
     }
 
@@ -115,7 +123,7 @@ def odd(name, text):
 
 def main():
     out = {"texts": TEXTS, "shared": {}, "folders": {}}
-    shared = {"gpt2": GPT2, "roberta": ROBERTA, "qwen2": QWEN, "bert": BERT, "other": OTHER, "llama": LLAMA, "gemma": GEMMA, "t5": T5}
+    shared = {"gpt2": GPT2, "roberta": ROBERTA, "qwen2": QWEN, "bert": BERT, "small": SMALL, "other": OTHER, "llama": LLAMA, "gemma": GEMMA, "t5": T5}
     out["shared"] = shared
     for name, (vocabulary, config, special, added) in folders().items():
         beside = {"tokenizer_config.json": config, "special_tokens_map.json": special, "added_tokens.json": added}
