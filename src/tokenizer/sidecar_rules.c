@@ -117,6 +117,8 @@ static shoal_status apply_pieces(const struct shoali_sidecars *sidecars, json_t 
 {
     shoal_status status;
     bool legacy, prefix;
+    if (sidecars->kind->appends_eos) /* T5: a space before each part, whatever the keys say */
+        return set(json_object_get(root, "normalizer"), "any_space", json_true());
     SHOAL_TRY(status, shoali_sidecars_bool(sidecars, "legacy", true, &legacy), done);
     SHOAL_TRY(status, shoali_sidecars_bool(sidecars, "add_prefix_space", true, &prefix), done);
     if (!legacy)
@@ -125,8 +127,6 @@ static shoal_status apply_pieces(const struct shoali_sidecars *sidecars, json_t 
                   done);
     if (!prefix)
         SHOAL_TRY(status, drop_prefix(root), done);
-    if (sidecars->kind->appends_eos) /* T5 */
-        SHOAL_TRY(status, set(json_object_get(root, "normalizer"), "any_space", json_true()), done);
 done:
     return status;
 }
@@ -186,8 +186,8 @@ static shoal_status apply_ends(const struct shoali_sidecars *sidecars, const jso
     bool add_bos, add_eos;
     const struct shoali_tokenizer_class *kind = sidecars->kind;
     SHOAL_TRY(status, shoali_sidecars_bool(sidecars, "add_bos_token", false, &add_bos), done);
-    SHOAL_TRY(status, shoali_sidecars_bool(sidecars, "add_eos_token", kind->appends_eos, &add_eos),
-              done);
+    SHOAL_TRY(status, shoali_sidecars_bool(sidecars, "add_eos_token", false, &add_eos), done);
+    add_eos = add_eos || kind->appends_eos;
     SHOAL_TRY(status, find(sidecars, index, SHOALI_BOS, &bos, &bos_id), done);
     SHOAL_TRY(status, find(sidecars, index, SHOALI_EOS, &eos, &eos_id), done);
     SHOAL_TRY(status, find(sidecars, index, SHOALI_CLS, &cls, &cls_id), done);

@@ -111,6 +111,7 @@ def folders():
         "gemma": (GEMMA, config("GemmaTokenizer", bos_token="<bos>", eos_token="<eos>", unk_token="<unk>", pad_token="<pad>"), None, None),
         "gemma_renamed": (GEMMA, config("GemmaTokenizer", mask_token="<mask2>", pad_token="<own>"), None, None),
         "gemma_own_list": (GEMMA, config("GemmaTokenizer", mask_token="<mask2>", pad_token="<own>", additional_special_tokens=["<one>"]), None, None),
+        "t5_other_keys": (T5, config("T5Tokenizer", extra_ids=0, add_prefix_space=False, legacy=False, add_eos_token=False), None, None),
         "t5": (T5, config("T5Tokenizer", extra_ids=3, additional_special_tokens=[f"<extra_id_{i}>" for i in range(3)], added_tokens_decoder=extra), None, None),
     }
 
