@@ -170,6 +170,16 @@ static void scan_fini(struct scan *scan)
 
 /* ---- latest ---- */
 
+/* Why the text of `latest` is no single line; NULL: it is one. */
+static const char *unclear(const char *text, size_t bytes)
+{
+    const size_t line = strcspn(text, "\r\n");
+    if (strlen(text) != bytes)
+        return "has a NUL byte";
+    return strspn(text + line, " \t\r\n") < bytes - line && line > 0 ? "has more than one line"
+                                                                     : NULL;
+}
+
 /* The tag in DIR/latest; *tag NULL when there is no such file, else owned. */
 static shoal_status read_latest(const char *dir, char **tag)
 {
@@ -185,13 +195,16 @@ static shoal_status read_latest(const char *dir, char **tag)
         status = SHOAL_END;
     if (status != SHOAL_OK)
         goto done;
-    const char *name = shoali_strip_line(text);
-    if (!name_valid(name)) {
+    const char *why = unclear(text, bytes), *name = shoali_strip_line(text);
+    if (why || !name_valid(name)) {
         status = SHOAL_FAIL(SHOAL_EINVAL,
                             "%s %s%.60s%s: write the name of a checkpoint's folder into it, or "
                             "remove it to use the highest step",
-                            path.text, *name ? "says \"" : "is empty", name,
-                            *name ? "\", which names no checkpoint" : "");
+                            path.text,
+                            why     ? why
+                            : *name ? "says \""
+                                    : "is empty",
+                            why ? "" : name, *name && !why ? "\", which names no checkpoint" : "");
         goto done;
     }
     *tag = strdup(name);

@@ -26,7 +26,7 @@ whole() { # DIR TAG: it loads, so every byte verifies
 
 # ---- what cannot be read is not absent ----
 expect 0 $train --train-iters 4 --save-interval 2 --save a
-for wrong in loop folder empty nonsense gone number; do
+for wrong in loop folder empty nonsense gone number nul lines; do
     rm -rf b && cp -r a b && rm b/latest
     case $wrong in
     loop) ln -s latest b/latest ;;
@@ -35,6 +35,8 @@ for wrong in loop folder empty nonsense gone number; do
     nonsense) echo ../a >b/latest ;;
     gone) echo global_step9 >b/latest ;;
     number) echo 2 >b/latest ;;
+    nul) printf 'global_step2\0x\n' >b/latest ;;
+    lines) printf 'global_step2\nglobal_step4\n' >b/latest ;;
     esac
     for n in 1 2; do
         code=0
