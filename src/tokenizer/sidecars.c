@@ -1,5 +1,6 @@
 /* Files next to a vocabulary: tokenizer_config.json, special_tokens_map.json, added_tokens.json,
- * and config.json for the class where tokenizer_config.json names none. */
+ * and config.json for the class where tokenizer_config.json names none. A tokenizer_config.json
+ * with added_tokens_decoder stands for the two others, as in transformers. */
 #include "tokenizer/formats.h"
 
 #include <jansson.h>
@@ -71,6 +72,11 @@ shoal_status shoali_sidecars_open(struct shoali_arena *arena, const char *folder
     SHOAL_TRY(status, read_one(sidecars, "tokenizer_config.json", &sidecars->config), done);
     SHOAL_TRY(status, read_one(sidecars, "special_tokens_map.json", &sidecars->map), done);
     SHOAL_TRY(status, read_one(sidecars, "added_tokens.json", &sidecars->added), done);
+    if (json_object_get(sidecars->config, "added_tokens_decoder")) {
+        json_decref(sidecars->map);
+        json_decref(sidecars->added);
+        sidecars->map = sidecars->added = NULL;
+    }
     SHOAL_TRY(status, find_class(sidecars), done);
 done:
     return status;
@@ -84,22 +90,19 @@ void shoali_sidecars_close(struct shoali_sidecars *sidecars)
     sidecars->config = sidecars->map = sidecars->added = NULL;
 }
 
-/* Where tokenizer_config.json has added_tokens_decoder, it goes before special_tokens_map.json. */
+/* special_tokens_map.json goes before tokenizer_config.json. */
 const json_t *shoali_sidecars_value(const struct shoali_sidecars *sidecars, const char *key,
                                     const char **file, bool *present)
 {
-    static const char *const names[2] = {"special_tokens_map.json", "tokenizer_config.json"};
-    const bool own = json_object_get(sidecars->config, "added_tokens_decoder") != NULL;
-    const json_t *values[2] = {json_object_get(sidecars->map, key),
-                               json_object_get(sidecars->config, key)};
-    int first = own ? 1 : 0;
-    if (!values[first])
-        first = !first;
+    const json_t *own = json_object_get(sidecars->config, key);
+    const json_t *value = json_object_get(sidecars->map, key);
     if (file)
-        *file = names[first];
+        *file = value ? "special_tokens_map.json" : "tokenizer_config.json";
+    if (!value)
+        value = own;
     if (present)
-        *present = values[first] != NULL;
-    return json_is_null(values[first]) ? NULL : values[first];
+        *present = value != NULL;
+    return json_is_null(value) ? NULL : value;
 }
 
 shoal_status shoali_sidecars_bool(const struct shoali_sidecars *sidecars, const char *key,

@@ -92,6 +92,7 @@ def folders():
         "gpt2_added_tokens_decoder": (GPT2, config("GPT2Tokenizer", eos_token="<|im_end|>", added_tokens_decoder=many, additional_special_tokens=["<one>"]), None, None),
         "gpt2_prefix_space": (GPT2, config("GPT2Tokenizer", add_prefix_space=True, add_bos_token=True, bos_token=typed("<|endoftext|>"), pad_token="<pad>"),
                               {"eos_token": token("<one>", lstrip=True), "pad_token": "<pad>"}, None),
+        "gpt2_decoder_and_map": (GPT2, config("GPT2Tokenizer", added_tokens_decoder=many), {"eos_token": "<one>", "pad_token": "<pad>", "video_token": "<own>"}, {"<four>": g + 9}),
         "gpt2_renamed": (GPT2, config("GPT2Tokenizer", bos_token="<|own|>", eos_token="<|own|>", unk_token="<|own|>"), None, None),
         "gpt2_without_end": (QWEN, config("GPT2Tokenizer", pad_token=typed("<own>", rstrip=True)), None, None),
         "roberta": (ROBERTA, config("RobertaTokenizer", mask_token=typed("<mask>", lstrip=True), bos_token="<s>", eos_token="</s>", unk_token="<unk>", pad_token="<pad>"), None, None),
