@@ -404,8 +404,9 @@ done:
 
 /* ---- what a type does not hold -------------------------------------------------------------- */
 
-void shoali_weight_count_lost(struct shoali_weight_folder *folder, int32_t tensor,
-                              const float *values, int64_t count, shoal_dtype dtype)
+enum { LOST_SHOWN = 4 };
+
+int64_t shoali_weight_lost(const float *values, int64_t count, shoal_dtype dtype)
 {
     enum { BF16_INFINITY = 0x7f80, F16_INFINITY = 0x7c00, NO_SIGN = 0x7fff };
     int64_t lost = 0;
@@ -413,37 +414,50 @@ void shoali_weight_count_lost(struct shoali_weight_folder *folder, int32_t tenso
         lost += isfinite(values[i]) && (shoali_f32_to_bf16(values[i]) & NO_SIGN) == BF16_INFINITY;
     for (int64_t i = 0; i < count && dtype == SHOAL_F16; i++)
         lost += isfinite(values[i]) && (shoali_f32_to_f16(values[i]) & NO_SIGN) == F16_INFINITY;
-    folder->tensor[tensor].lost += lost;
+    return lost;
+}
+
+void shoali_weight_count_lost(struct shoali_weight_folder *folder, int32_t tensor,
+                              const float *values, int64_t count, shoal_dtype dtype)
+{
+    folder->tensor[tensor].lost += shoali_weight_lost(values, count, dtype);
+}
+
+void shoali_weight_lost_add(struct shoali_weight_lost *sum, const char *name, int64_t lost)
+{
+    if (lost == 0)
+        return;
+    sum->lost += lost;
+    if (sum->tensors++ < LOST_SHOWN)
+        shoali_str_append(&sum->names, "%s`%s` (%lld)", sum->tensors > 1 ? ", " : "", name,
+                          (long long)lost);
+}
+
+bool shoali_weight_lost_end(struct shoali_weight_lost *sum, shoal_dtype dtype,
+                            struct shoali_str *out)
+{
+    const char *type = dtype == SHOAL_F16    ? "fp16 (65504)"
+                       : dtype == SHOAL_BF16 ? "bf16 (3.39e38)"
+                                             : "fp32 (3.40e38)";
+    if (sum->tensors > LOST_SHOWN)
+        shoali_str_append(&sum->names, " and %d more tensors", (int)sum->tensors - LOST_SHOWN);
+    if (sum->lost > 0)
+        shoali_str_append(out, "%lld number%s beyond the range of %s: %s", (long long)sum->lost,
+                          sum->lost == 1 ? " is" : "s are", type, shoali_str_get(&sum->names));
+    out->failed = out->failed || sum->names.failed;
+    shoali_str_fini(&sum->names);
+    return sum->lost > 0;
 }
 
 bool shoali_weight_describe_lost(const struct shoali_weight_folder *folder, const int32_t *found,
                                  int32_t count, shoal_dtype dtype, struct shoali_str *out)
 {
-    enum { SHOWN = 4 };
-    const char *type = dtype == SHOAL_F16    ? "fp16 (65504)"
-                       : dtype == SHOAL_BF16 ? "bf16 (3.39e38)"
-                                             : "fp32 (3.40e38)";
-    int64_t lost = 0;
-    int32_t tensors = 0;
-    struct shoali_str names = {0};
-    for (int32_t i = 0; i < count; i++) {
-        const struct shoali_folder_tensor *tensor =
-            found[i] >= 0 ? &folder->tensor[found[i]] : NULL;
-        if (!tensor || tensor->lost == 0)
-            continue;
-        lost += tensor->lost;
-        if (tensors++ < SHOWN)
-            shoali_str_append(&names, "%s`%s` (%lld)", tensors > 1 ? ", " : "",
-                              tensor->weight->name, (long long)tensor->lost);
-    }
-    if (tensors > SHOWN)
-        shoali_str_append(&names, " and %d more tensors", (int)tensors - SHOWN);
-    if (lost > 0)
-        shoali_str_append(out, "%lld number%s beyond the range of %s: %s", (long long)lost,
-                          lost == 1 ? " is" : "s are", type, shoali_str_get(&names));
-    out->failed = out->failed || names.failed;
-    shoali_str_fini(&names);
-    return lost > 0;
+    struct shoali_weight_lost sum = {0};
+    for (int32_t i = 0; i < count; i++)
+        if (found[i] >= 0)
+            shoali_weight_lost_add(&sum, folder->tensor[found[i]].weight->name,
+                                   folder->tensor[found[i]].lost);
+    return shoali_weight_lost_end(&sum, dtype, out);
 }
 
 shoal_status shoali_weight_agree(shoal_group *group, shoal_status status)

@@ -74,13 +74,25 @@ int32_t shoali_weight_folder_find(const struct shoali_weight_folder *folder, con
 SHOAL_CHECKED shoal_status shoali_weight_folder_read(struct shoali_weight_folder *folder,
                                                      int32_t tensor, int64_t first, int64_t count,
                                                      shoal_dtype dtype, void *out);
-/* Counts fp32 numbers of a tensor that would become infinite in `dtype`. */
+/* Finite fp32 numbers that would become infinite in `dtype`. */
+int64_t shoali_weight_lost(const float *values, int64_t count, shoal_dtype dtype);
+/* Counts them for a tensor. */
 void shoali_weight_count_lost(struct shoali_weight_folder *folder, int32_t tensor,
                               const float *values, int64_t count, shoal_dtype dtype);
 /* What `found` lost (count entries, -1: none), in words: "3 numbers are beyond the range of fp16
  * (65504): `a` (2), `b` (1)". False: nothing. */
 bool shoali_weight_describe_lost(const struct shoali_weight_folder *folder, const int32_t *found,
                                  int32_t count, shoal_dtype dtype, struct shoali_str *out);
+
+/* The same of tensors that are added one by one; an end releases `names`. */
+struct shoali_weight_lost {
+    int64_t lost;
+    int32_t tensors;
+    struct shoali_str names;
+};
+void shoali_weight_lost_add(struct shoali_weight_lost *sum, const char *name, int64_t lost);
+bool shoali_weight_lost_end(struct shoali_weight_lost *sum, shoal_dtype dtype,
+                            struct shoali_str *out);
 
 /* What a model wants of a folder. */
 struct shoali_weight_want {

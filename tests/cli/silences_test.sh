@@ -177,6 +177,22 @@ echo "{\"train_batch_size\": 2, \"fp16\": {\"enabled\": true}, $sgd}" >fp16.json
 expect 2 "$shoal" pretrain --load outlier --finetune $llama --deepspeed_config fp16.json
 says "1 number is beyond the range of fp16"
 expect 0 "$shoal" generate --load outlier --prompt 12 --num-tokens 2
+# ... and in checkpoints, whose numbers are wider than the type of another run
+sed 's/"lr": 0.1/"lr": 0/' c.json >still.json
+sed 's/"lr": 0.1/"lr": 0/' fp16.json >fp16_still.json
+expect 0 "$shoal" pretrain --load outlier --finetune --seq-length 16 $llama --deepspeed_config still.json --save outlier_save
+expect 0 "$shoal" convert outlier_save outlier_ds --to deepspeed-universal
+for from in outlier_save outlier_ds; do
+    for stage in 0 3; do
+        sed "s/^{/{\"zero_optimization\": {\"stage\": $stage}, /" fp16_still.json >stage.json
+        expect 2 "$shoal" pretrain llama --load $from --finetune --num-layers 1 --hidden-size 16 --ffn-hidden-size 32 --num-attention-heads 2 \
+            --seq-length 16 --tokenizer-type HuggingFaceTokenizer --tokenizer-model tokenizer.json $llama --deepspeed_config stage.json
+        says "$from: 1 number is beyond the range of fp16 (65504): \`model.norm.weight\` (1): compute in bf16 or fp32"
+    done
+done
+expect 2 "$shoal" generate --load outlier_save --prompt 12 --num-tokens 2 --dtype fp16
+says "1 number is beyond the range of fp16"
+expect 0 "$shoal" generate --load outlier_save --prompt 12 --num-tokens 2 --dtype bf16
 printf '\xff\xff\x7f\x7f' | dd of=outlier/model.safetensors bs=1 seek=$((8 + head_bytes + offset)) conv=notrunc 2>/dev/null # the largest fp32
 expect 1 "$shoal" convert outlier large --dtype bf16
 says "beyond the range of bf16 (3.39e38)" "give --dtype fp32, or --allow-overflow"

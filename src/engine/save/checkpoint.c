@@ -413,6 +413,17 @@ done:
     return status;
 }
 
+/* Of the weights that were just added, unless the checkpoint's run computed in the same type. */
+static shoal_status count_narrowing(struct shoali_engine_tensors *tensors,
+                                    const struct shoal_engine *engine,
+                                    const struct shoali_checkpoint_info *info, int32_t model)
+{
+    if (model >= 0 && info->kind_dtype[model] == engine->module.dtype)
+        return SHOAL_OK;
+    tensors->access[0].narrowing = &tensors->narrowing;
+    return shoali_narrowing_init(&tensors->narrowing, engine);
+}
+
 /* fp32 masters come from "master", or from "model" when the checkpoint is fp32; states under their
  * own names. */
 static shoal_status choose_kinds(struct shoali_engine_tensors *tensors,
@@ -433,6 +444,7 @@ static shoal_status choose_kinds(struct shoali_engine_tensors *tensors,
                 "the checkpoint holds only %s weights; fp32 weights or masters are needed",
                 shoal_dtype_name(info->kind_dtype[i]));
     SHOAL_TRY(status, shoali_engine_tensors_add(tensors, engine, 0, master), done);
+    SHOAL_TRY(status, count_narrowing(tensors, engine, info, model), done);
     for (int32_t k = 1; k < shoali_zero_kind_count(engine->zero) && !weights_only; k++) {
         shoali_zero_get_kind(engine->zero, k, &kind);
         if (strcmp(kind.name, "model") == 0)
@@ -513,6 +525,7 @@ static shoal_status load(struct shoal_engine *engine, const shoal_load_args *how
     shoali_waiting_aloud_end(aloud);
     if (status < 0)
         goto done;
+    SHOAL_TRY(status, shoali_narrowing_check(&tensors.narrowing, how->dir), done);
     SHOAL_TRY(status, shoali_zero_masters_changed(engine->zero), done);
     if (!module_only)
         use_numbers(engine, &numbers, !how->no_optimizer_states);

@@ -7,12 +7,29 @@
 
 enum { SHOALI_ENGINE_KINDS = 8 };
 
+/* narrowing.c: how many numbers the 16-bit type of the computation does not hold. */
+struct shoali_narrowing {
+    const struct shoal_engine *engine;
+    int64_t *lost; /* of each parameter; NULL: the type holds all */
+};
+SHOAL_CHECKED shoal_status shoali_narrowing_init(struct shoali_narrowing *narrowing,
+                                                 const struct shoal_engine *engine);
+/* Also of zeros. */
+void shoali_narrowing_fini(struct shoali_narrowing *narrowing);
+/* Elements [first, first + count) of the flat space. */
+void shoali_narrowing_count(struct shoali_narrowing *narrowing, int64_t first, const float *values,
+                            int64_t count);
+/* SHOAL_EINVAL: there are some; the sentence names tensors. Collective. */
+SHOAL_CHECKED shoal_status shoali_narrowing_check(const struct shoali_narrowing *narrowing,
+                                                  const char *where);
+
 /* One kind of zero's, as checkpoint/ sees it. */
 struct shoali_kind_access {
     const struct shoal_engine *engine;
     struct shoali_zero *zero;
     int32_t kind;
     shoal_dtype rounded; /* of the file, when its elements are only compared with kind 0's */
+    struct shoali_narrowing *narrowing; /* of fp32 weights; NULL: not counted */
 };
 
 /* Everything checkpoint/ needs to know of this engine's tensors. */
@@ -28,6 +45,7 @@ struct shoali_engine_tensors {
     const struct shoali_shard **kind_shards[SHOALI_ENGINE_KINDS]; /* owned */
     int32_t kind_count;
     struct shoali_checkpoint_alias *aliases; /* owned */
+    struct shoali_narrowing narrowing;       /* owned */
 };
 
 SHOAL_CHECKED shoal_status shoali_engine_tensors_init(struct shoali_engine_tensors *tensors,

@@ -5,6 +5,7 @@
  *   states.c              whether a checkpoint's optimizer states are for this run's optimizer
  *   options.c             which keys of the configuration train in another way than a checkpoint's
  *   background.c          saves beside the training
+ *   narrowing.c           numbers that the type of the computation does not hold
  *   weights.c             weights alone, from folders of the Hub
  *   foreign_checkpoint.h  rows of other programs' checkpoints
  *   folders.c, diff.c     checkpoints in folders, without an engine

@@ -22,6 +22,8 @@ static void expect_snapshot(void *user, int64_t first, int64_t count)
 static shoal_status write_kind(void *user, int64_t first, int64_t count, const void *in)
 {
     struct shoali_kind_access *access = user;
+    if (access->narrowing)
+        shoali_narrowing_count(access->narrowing, first, in, count);
     return shoali_zero_write(access->zero, access->kind, first, count, in);
 }
 
@@ -31,6 +33,7 @@ void shoali_engine_tensors_fini(struct shoali_engine_tensors *tensors)
     shoali_free(tensors->shapes);
     shoali_free(tensors->shards);
     shoali_free(tensors->aliases);
+    shoali_narrowing_fini(&tensors->narrowing);
     for (int32_t k = 0; k < tensors->kind_count; k++)
         shoali_free(tensors->ranges[k]);
     for (int32_t k = 0; k < tensors->kind_count; k++) {
@@ -111,7 +114,7 @@ static shoal_status add_known(struct shoali_engine_tensors *tensors,
     if (kind.of != SHOALI_STATE_ELEMENT &&
         add_small_shapes(tensors, engine, at, kind.of) != SHOAL_OK)
         return SHOAL_ENOMEM;
-    tensors->access[at] = (struct shoali_kind_access){engine, engine->zero, index, SHOAL_F32};
+    tensors->access[at] = (struct shoali_kind_access){engine, engine->zero, index, SHOAL_F32, NULL};
     tensors->kind[at] = (struct shoali_checkpoint_kind){.name = kind.name,
                                                         .dtype = kind.dtype,
                                                         .ranges = tensors->ranges[at],

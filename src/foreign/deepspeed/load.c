@@ -14,6 +14,7 @@ struct loading {
     int32_t *found; /* [params] of the checkpoint; -1: none, its values stay */
     float *buffer;  /* PIECE numbers */
     const shoal_load_args *how;
+    struct shoali_narrowing narrowing;
 };
 
 /* ---- names ---- */
@@ -148,6 +149,8 @@ static shoal_status load_range(struct loading *loading, int32_t kind, int32_t th
                   shoali_deepspeed_read(&loading->checkpoint, loading->found[piece.param->index],
                                         theirs, piece.first, piece.count, loading->buffer),
                   done);
+        if (kind == 0)
+            shoali_narrowing_count(&loading->narrowing, at, loading->buffer, piece.count);
         SHOAL_TRY(status,
                   shoali_zero_write(loading->engine->zero, kind, at, piece.count, loading->buffer),
                   done);
@@ -326,7 +329,9 @@ static shoal_status load(struct shoal_engine *engine, const shoal_load_args *how
     SHOAL_TRY(status, match(&loading), done);
     if (!module_only && !how->no_optimizer_states)
         SHOAL_TRY(status, check_states(&loading), done);
+    SHOAL_TRY(status, shoali_narrowing_init(&loading.narrowing, engine), done);
     SHOAL_TRY(status, load_kinds(&loading, module_only || how->no_optimizer_states), done);
+    SHOAL_TRY(status, shoali_narrowing_check(&loading.narrowing, how->dir), done);
     SHOAL_TRY(status, shoali_zero_masters_changed(engine->zero), done);
     if (!module_only)
         SHOAL_TRY(status, take_numbers(&loading), done);
@@ -334,6 +339,7 @@ done:
     shoali_deepspeed_close(&loading.checkpoint);
     shoali_free(loading.found);
     shoali_free(loading.buffer);
+    shoali_narrowing_fini(&loading.narrowing);
     return status;
 }
 
