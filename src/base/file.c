@@ -138,6 +138,17 @@ shoal_status shoali_read_file(const char *path, char **data, size_t *bytes)
     return status;
 }
 
+void shoali_first_line(const char *path, char *line, size_t bytes)
+{
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const ssize_t count = file < 0 ? 0 : read(file, line, bytes - 1);
+    if (file >= 0)
+        close(file);
+    line[count > 0 ? count : 0] = '\0';
+    const char *stripped = shoali_strip_line(line);
+    memmove(line, stripped, strlen(stripped) + 1);
+}
+
 shoal_status shoali_read_text(const char *path, char **text, size_t *bytes)
 {
     shoal_status status;

@@ -1,4 +1,5 @@
 #include "base/stopped.h"
+#include "base/str.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -57,14 +58,7 @@ int64_t shoali_latest_read(const char *save, char *tag, size_t bytes)
     *tag = '\0';
     add(&line, save);
     add(&line, "/latest");
-    const int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return -1;
-    const ssize_t count = read(file, tag, bytes - 1);
-    close(file);
-    tag[count > 0 ? count : 0] = '\0';
-    const char *stripped = shoali_strip_line(tag);
-    memmove(tag, stripped, strlen(stripped) + 1);
+    shoali_first_line(path, tag, bytes);
     return step_of(tag);
 }
 

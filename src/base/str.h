@@ -67,6 +67,9 @@ const char *shoali_format_count(double count, char *buffer);
 SHOAL_CHECKED shoal_status shoali_read_file(const char *path, char **data, size_t *bytes);
 /* Whether DIR/NAME is a plain file. */
 bool shoali_has_file(const char *dir, const char *name);
+/* The first line of a small file as shoali_strip_line gives it, cut to `bytes`; "": there is none.
+ * Does not wait for a pipe. A signal handler may call it. */
+void shoali_first_line(const char *path, char *line, size_t bytes);
 /* pread of everything; false with errno, 0 for bytes that are not there. */
 bool shoali_pread(int descriptor, void *to, size_t bytes, int64_t at);
 /* The same of a text, which has no NUL byte (it would end there for who reads it as a string) and

@@ -156,6 +156,13 @@ struct shoali_waiting_aloud *shoali_waiting_aloud_begin(shoal_log_level level,
     return NULL;
 }
 
+struct shoali_waiting_aloud *shoali_waiting_files_begin(const char *what, const char *path)
+{
+    char text[WHAT_BYTES];
+    snprintf(text, sizeof text, "%s %s", what, path);
+    return shoali_waiting_aloud_begin(SHOAL_LOG_INFO, "files", text);
+}
+
 struct shoali_waiting_aloud *shoali_waiting_pipe_begin(const char *path)
 {
     struct stat info;

@@ -44,6 +44,8 @@ struct shoali_waiting_aloud *shoali_waiting_aloud_begin(shoal_log_level level,
                                                         const char *subsystem, const char *what);
 void shoali_waiting_aloud_end(struct shoali_waiting_aloud *aloud);
 
+/* The same as a notice about files: "WHAT PATH: 5 s so far". */
+struct shoali_waiting_aloud *shoali_waiting_files_begin(const char *what, const char *path);
 /* The same for opening and reading what another process may have to write: a pipe or a socket, not
  * a file or a terminal. `path` "-" is standard input. */
 struct shoali_waiting_aloud *shoali_waiting_pipe_begin(const char *path);

@@ -1,5 +1,6 @@
 /* Whether every byte of a checkpoint is what its manifest says. Files are cut at chunks, which
  * threads take one after the other; what they find is said in the order of the files. */
+#include "base/waiting.h"
 #include "checkpoint/checkpoint_internal.h"
 
 #include "base/clock.h"
@@ -312,6 +313,7 @@ shoal_status shoali_checkpoint_verify(const char *dir, const char *tag, int32_t 
 {
     shoal_status status;
     json_t *manifest = NULL;
+    struct shoali_waiting_aloud *aloud;
     status = shoali_manifest_read(dir, tag, &manifest);
     *good = false;
     if (status == SHOAL_ECORRUPT) {
@@ -322,7 +324,9 @@ shoal_status shoali_checkpoint_verify(const char *dir, const char *tag, int32_t 
         return SHOAL_FAIL(status, "%s/%s %s: shoal checkpoint list shows what there is", dir, tag,
                           shoali_checkpoint_lack(dir, tag));
     SHOAL_TRY(status, status, done);
+    aloud = shoali_waiting_files_begin("verifying the checkpoint", tag);
     status = check_tag(dir, tag, manifest, threads, out, good);
+    shoali_waiting_aloud_end(aloud);
     if (status == SHOAL_ECORRUPT) { /* of a manifest that says nonsense about a kind */
         shoali_str_append(out, "%s: damaged\n  damaged: %s\n", tag, shoal_error_message());
         status = SHOAL_OK;

@@ -1,5 +1,6 @@
 /* A folder of weights into another one, for transformers. */
 #include "autograd/autograd.h"
+#include "base/waiting.h"
 #include "checkpoint/weight_folder.h"
 #include "checkpoint/weight_source.h"
 #include "hub/hub.h"
@@ -351,6 +352,7 @@ shoal_status shoal_convert(const shoal_convert_args *given)
 {
     shoal_status status;
     struct conversion conversion = {0};
+    struct shoali_waiting_aloud *aloud = NULL;
     shoali_arena_init(&conversion.arena);
     if (given)
         conversion.args = *given;
@@ -358,6 +360,7 @@ shoal_status shoal_convert(const shoal_convert_args *given)
         status = SHOAL_FAIL(SHOAL_EINVAL, "a conversion needs a folder to read and one to write");
         goto done;
     }
+    aloud = shoali_waiting_files_begin("converting", conversion.args.in);
     SHOAL_TRY(status, take_dtype(&conversion), done);
     SHOAL_TRY(status, find_source(&conversion), done);
     SHOAL_TRY(status, read_config(&conversion), done);
@@ -368,6 +371,7 @@ shoal_status shoal_convert(const shoal_convert_args *given)
         conversion.folder.tensor[i].lost = 0; /* of what was compared */
     SHOAL_TRY(status, write_folder(&conversion), done);
 done:
+    shoali_waiting_aloud_end(aloud);
     shoali_weight_folder_close(&conversion.folder);
     shoali_module_fini(&conversion.module);
     shoal_model_destroy(conversion.model);

@@ -95,14 +95,11 @@ static bool has(const struct names *names, const char *name)
 /* The folder that `latest` names, in path; false: there is none. */
 static bool follow_latest(char path[PATH_BYTES], const char *file)
 {
-    char at[PATH_BYTES], line[256] = {0}, below[PATH_BYTES];
+    char at[PATH_BYTES], tag[256] = {0}, below[PATH_BYTES];
     struct stat info;
-    FILE *stream = join(at, path, file) ? fopen(at, "r") : NULL;
-    const bool read = stream && fgets(line, sizeof line, stream) != NULL;
-    if (stream)
-        fclose(stream);
-    const char *tag = shoali_strip_line(line);
-    if (!read || !*tag || strchr(tag, '/') || tag[0] == '.' || !join(below, path, tag) ||
+    if (join(at, path, file))
+        shoali_first_line(at, tag, sizeof tag);
+    if (!*tag || strchr(tag, '/') || tag[0] == '.' || !join(below, path, tag) ||
         stat(below, &info) != 0 || !S_ISDIR(info.st_mode))
         return false;
     memcpy(path, below, PATH_BYTES);

@@ -47,7 +47,7 @@ rank stopped_0 0 $((port + 5)) env SHOAL_FAULT=comm.post:40@0=stop "${train[@]}"
 rank stopped_1 1 $((port + 5)) "${train[@]}" --train-iters 1000 --log-interval 1000
 # a lock of the token cache that another process holds
 mkdir locked && cp text locked/text
-"${train[@]}" --data-path locked/text >first 2>&1 || complain "$(cat first)"
+"${train[@]}" --data-path locked/text --save saved >first 2>&1 || complain "$(cat first)"
 tokens=$(echo locked/.shoal-cache/*.shoal-tokens)
 rm "$tokens"
 (umask 077 && : >"$tokens.lock")
@@ -60,6 +60,10 @@ rank piped 0 0 env -u RANK -u WORLD_SIZE "${train[@]}" --deepspeed_config pipe
 rank piped_lines 0 0 "$shoal" preprocess --input pipe --output-prefix piped_lines
 rank piped_input 0 0 bash -c 'exec "$0" preprocess --input - --output-prefix piped_input <>silent' "$shoal"
 rank piped_text 0 0 "$shoal" tokenizer encode byte pipe
+cp -r saved latest_pipe && rm latest_pipe/latest && mkfifo latest_pipe/latest
+cp -r saved weights_pipe && rm weights_pipe/*/model-*.safetensors && mkfifo weights_pipe/global_step1/model-00001-of-00001.safetensors
+rank piped_latest 0 0 env -u RANK -u WORLD_SIZE "${train[@]}" --load latest_pipe
+rank verified 0 0 "$shoal" checkpoint verify weights_pipe
 rank piped_plan 0 0 env -u RANK -u WORLD_SIZE "$shoal" plan gpt --deepspeed_config=pipe
 # hosts that do not answer, before and after the start; ranks that take long to end
 mkdir bin && printf '#!/bin/sh\nexec sleep 100\n' >bin/ssh && chmod +x bin/ssh
@@ -78,6 +82,8 @@ after_5_s piped_plan "waiting for another process to write .*pipe.*: @ s so far"
 for name in piped_lines piped_text; do
     after_5_s $name "waiting for another process to write pipe, .*: @ s so far"
 done
+after_5_s piped_latest "waiting for another process to write latest_pipe/latest, .*: @ s so far"
+after_5_s verified "verifying the checkpoint global_step1: @ s so far"
 after_5_s piped_input "waiting for another process to write standard input, .*: @ s so far"
 line asked "for the answer of host far-0 and others by ssh"
 line started "for 2 of 2 hosts to start their ranks: far-0, far-1; ssh has not connected"

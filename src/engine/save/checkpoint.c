@@ -278,14 +278,6 @@ done:
     return status;
 }
 
-/* Rank 0 says how long it takes, where it takes long. */
-static struct shoali_waiting_aloud *say_files(const char *what, const char *dir)
-{
-    char text[400];
-    snprintf(text, sizeof text, "%s %s", what, dir);
-    return shoali_waiting_aloud_begin(SHOAL_LOG_INFO, "checkpoint", text);
-}
-
 shoal_status shoal_engine_save_checkpoint(shoal_engine *engine, const char *dir, const char *tag,
                                           const char *client_json)
 {
@@ -315,7 +307,7 @@ shoal_status shoal_engine_save_checkpoint(shoal_engine *engine, const char *dir,
         SHOAL_TRY(status, shoali_engine_saver_begin(engine, &request), done);
         goto done;
     }
-    aloud = say_files("saving a checkpoint into", dir);
+    aloud = shoali_waiting_files_begin("saving a checkpoint into", dir);
     shoali_status_page_io_begin(shoali_status_page_get());
     status = save_now(engine, &request);
     shoali_waiting_aloud_end(aloud);
@@ -504,7 +496,11 @@ static shoal_status load(struct shoal_engine *engine, const shoal_load_args *how
         *client_json = NULL;
     const struct shoali_foreign_checkpoint *foreign = find_foreign(how->dir, how->tag);
     if (foreign) {
-        SHOAL_TRY(status, foreign->load(engine, how), done);
+        aloud = shoali_waiting_files_begin("loading the checkpoint of", how->dir);
+        status = foreign->load(engine, how);
+        shoali_waiting_aloud_end(aloud);
+        if (status < 0)
+            goto done;
         settle(engine, module_only, how->no_optimizer_states);
         goto done;
     }
@@ -520,7 +516,7 @@ static shoal_status load(struct shoal_engine *engine, const shoal_load_args *how
     struct shoali_checkpoint_args args =
         shoali_engine_checkpoint_args(&tensors, engine, how->dir, info.tag);
     args.not_strict = how->not_strict;
-    aloud = say_files("loading the checkpoint of", args.dir);
+    aloud = shoali_waiting_files_begin("loading the checkpoint of", args.dir);
     status = shoali_checkpoint_load(&args);
     shoali_waiting_aloud_end(aloud);
     if (status < 0)

@@ -1,4 +1,5 @@
 /* Weights that others have written: each rank reads what it holds. */
+#include "base/waiting.h"
 #include "checkpoint/weight_folder.h"
 #include "engine/engine.h"
 
@@ -168,11 +169,16 @@ shoal_status shoal_engine_load_weights(shoal_engine *engine, const shoal_load_we
     shoal_status status;
     shoal_load_weights_args args = {0};
     struct loading loading = {.engine = engine};
+    struct shoali_waiting_aloud *aloud;
     if (given)
         args = *given;
     SHOAL_TRY(status, shoali_engine_between_steps(engine, "loading weights"), done);
     SHOAL_TRY(status, shoal_engine_wait_save(engine), done);
-    SHOAL_TRY(status, shoali_weight_agree(engine->place.group, load_own(&loading, &args)), done);
+    aloud = shoali_waiting_files_begin("loading the weights of", args.path ? args.path : "");
+    status = shoali_weight_agree(engine->place.group, load_own(&loading, &args));
+    shoali_waiting_aloud_end(aloud);
+    if (status < 0)
+        goto done;
     SHOAL_TRY(status, shoali_zero_masters_changed(engine->zero), done);
 done:
     loading_fini(&loading);

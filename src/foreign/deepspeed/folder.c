@@ -55,14 +55,9 @@ static bool has_states(const char *folder)
 static bool read_latest(const char *dir, const char *file, char tag[TAG_BYTES])
 {
     char path[PATH_BYTES];
-    FILE *stream = join(path, dir, file) ? fopen(path, "r") : NULL;
-    char line[TAG_BYTES];
-    const bool read = stream && fgets(line, TAG_BYTES, stream);
-    if (stream)
-        fclose(stream);
-    if (!read)
-        return false;
-    snprintf(tag, TAG_BYTES, "%s", shoali_strip_line(line));
+    *tag = '\0';
+    if (join(path, dir, file))
+        shoali_first_line(path, tag, TAG_BYTES);
     return *tag && !strchr(tag, '/') && tag[0] != '.' && is_folder(dir, tag);
 }
 

@@ -36,17 +36,12 @@ struct attempt {
 /* ---- what the agent knows ------------------------------------------------------------------- */
 void shoali_agent_latest(const struct shoali_agent *agent, char tag[SHOALI_ELASTIC_TAG_BYTES])
 {
-    char path[4096], line[SHOALI_ELASTIC_TAG_BYTES];
+    char path[4096];
     *tag = '\0';
     if (!agent->save)
         return;
     snprintf(path, sizeof(path), "%s/latest", agent->save);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return;
-    if (fgets(line, sizeof line, file))
-        snprintf(tag, SHOALI_ELASTIC_TAG_BYTES, "%s", shoali_strip_line(line));
-    fclose(file);
+    shoali_first_line(path, tag, SHOALI_ELASTIC_TAG_BYTES);
 }
 
 /* `shoal pretrain` itself, under whatever name. */
