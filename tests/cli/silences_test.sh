@@ -114,6 +114,19 @@ printf 'text.txt\0 data\n' >words
 expect 2 $quick --data-args-path words
 says "words:1: byte 9 is NUL"
 
+# ---- a training that is over ----
+expect 0 $quick --data-path text.txt --save over
+for flags in "" "--train-samples 2"; do
+    steps=$quick
+    [ -z "$flags" ] || steps=${quick/--train-iters 1/$flags}
+    expect 0 $steps --data-path text.txt --load over
+    says "nothing is left to train: the checkpoint in over is of step 1, and the training ends at step 1 (--train-iters"
+done
+for flags in "--train-iters 0" "--skip-train" "--train-iters 2"; do
+    expect 0 $quick --data-path text.txt --load over $flags
+    case $output in *"nothing is left"*) complain "$flags: $output" ;; esac
+done
+
 # ---- validation ----
 seq 60 >short.txt
 long="$shoal pretrain gpt $shape --seq-length 64 --data-cache-path cache --train-iters 1 --deepspeed_config c.json --data-path short.txt"
