@@ -4,6 +4,7 @@
 . "$(dirname "$0")/check.sh"
 shoal=$1
 python3 -c "" 2>/dev/null || { echo "skipped: there is no python3, which makes the test's tokenizers" && exit 77; }
+here=$(cd "$(dirname "$0")" && pwd)
 cd "$folder" || exit 1
 seq 3000 >digits.txt
 for i in $(seq 400); do echo "the cat sat on the mat and then the dog ran to the cat $i"; done >words.txt
@@ -146,6 +147,23 @@ done
 expect 0 "$shoal" preprocess --input lines.jsonl --output-prefix slow --append-eod $(model slow)
 [ "$(od -An -v -tu2 slow_text_document.bin | tr -s ' \n' '\n\n' | tail -1)" = 290 ] || complain "a document does not end with eos_token"
 expect 0 $gpt $(data slow) $(model slow)
+# without flags the tokenizer comes from the data files, goes into each checkpoint and each folder made of it, and is compared there
+for name in a slow; do
+    expect 0 $gpt $(data $name) --save "of_data/$name"
+    expect 0 "$shoal" convert "of_data/$name" "of_data/$name.hub"
+    expect 0 "$shoal" tokenizer encode "of_data/$name.hub" words.txt
+    ids=$output
+    expect 0 "$shoal" tokenizer encode "$([ $name = a ] && echo a.json || echo slow)" words.txt
+    [ "$ids" = "$output" ] || complain "$name: the folder has another tokenizer"
+    ! grep -q '"eod"' "of_data/$name.hub/tokenizer.json" || complain "$name: tokenizer.json has a key that others do not know"
+    expect 0 "$shoal" pretrain --load "of_data/$name.hub" --finetune --seq-length 16 $all --train-iters 1 $(data $name)
+done
+refused "b_text_document was made with another tokenizer than that of --load of_data/a.hub" \
+    "$shoal" pretrain --load of_data/a.hub --finetune --seq-length 16 $all --train-iters 1 $(data b)
+pieces=$here/../golden/tokenizer_unigram.model
+expect 0 "$shoal" preprocess --input lines.jsonl --output-prefix pieces --tokenizer-type SentencePieceTokenizer --tokenizer-model "$pieces"
+expect 0 $gpt $(data pieces) --save of_data/pieces
+says "checkpoints will have no tokenizer for transformers"
 sed -i 's/GPT2Tokenizer/CLIPTokenizer/' slow/tokenizer_config.json
 expect 2 "$shoal" tokenizer encode slow text
 says "slow/tokenizer_config.json: tokenizer_class: the rules of CLIPTokenizer for vocab.json"

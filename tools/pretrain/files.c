@@ -2,9 +2,11 @@
  * which are generated, and the tokenizer's files, which are copied. */
 #include "pretrain/pretrain.h"
 
+#include "base/base.h"
 #include "base/str.h"
 #include "shoal/hub.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -115,6 +117,48 @@ done:
     return status;
 }
 
+static bool has_tokenizer(const char *folder)
+{
+    const char *name;
+    for (int32_t i = 0; folder && (name = shoal_hub_tokenizer_file(i)) != NULL; i++)
+        if (shoali_has_file(folder, name))
+            return true;
+    return false;
+}
+
+/* Of data files, whose .tokens.json has it. `eod` is ours: `tokenizers` refuses an unknown key, and
+ * config.json has the number. */
+static shoal_status write_own(const struct pretrain *run)
+{
+    static const char *const models[] = {"BPE", "WordPiece", "Unigram", "WordLevel"};
+    shoal_status status = SHOAL_OK;
+    char *text = NULL;
+    json_t *root = NULL;
+    const shoal_tokenizer *tokenizer = shoal_dataset_tokenizer(run->dataset);
+    const char *own = tokenizer ? shoal_tokenizer_json(tokenizer) : NULL, *type;
+    bool whole = false;
+    if (!own)
+        return SHOAL_OK;
+    SHOAL_TRY(status, shoali_json_read(own, strlen(own), &root, NULL), done);
+    type = json_string_value(json_object_get(json_object_get(root, "model"), "type"));
+    for (size_t i = 0; type && i < sizeof models / sizeof models[0]; i++)
+        whole = whole || strcmp(type, models[i]) == 0;
+    if (!whole && type && run->options.save && pretrain_is_first(run))
+        fprintf(stderr,
+                "shoal pretrain: checkpoints will have no tokenizer for transformers: the data "
+                "files have that of a SentencePiece model; give it with --tokenizer-model\n");
+    if (!whole)
+        goto done;
+    (void)json_object_del(root, "eod");
+    SHOAL_TRY(status, shoali_json_write(root, JSON_COMPACT, "tokenizer.json", &text), done);
+    SHOAL_TRY(status, shoal_engine_add_file(run->engine, "tokenizer.json", text, strlen(text)),
+              done);
+done:
+    json_decref(root);
+    free(text);
+    return status;
+}
+
 /* `source`: the folder that the model came from; NULL none. */
 static shoal_status copy_tokenizer(const struct pretrain *run, const char *source)
 {
@@ -129,8 +173,10 @@ static shoal_status copy_tokenizer(const struct pretrain *run, const char *sourc
         SHOAL_TRY(status, copy_folder(run->engine, flags->model), done);
     } else if (flags->model && is_kind(flags->model, S_IFREG)) {
         SHOAL_TRY(status, copy_single(run->engine, flags->model), done);
-    } else if (source && !flags->type) {
+    } else if (!flags->type && has_tokenizer(source)) {
         SHOAL_TRY(status, copy_folder(run->engine, source), done);
+    } else if (!flags->type) {
+        SHOAL_TRY(status, write_own(run), done);
     }
 done:
     return status;
