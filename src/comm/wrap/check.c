@@ -103,12 +103,30 @@ static bool same(const struct shoali_record *a, const struct shoali_record *b)
            a->tag == b->tag;
 }
 
+/* A send and its recv name each other as peers, and their calls are not those of the group. */
+static shoal_status disagree_message(const struct shoali_seat *seats)
+{
+    char first[TEXT_BYTES], second[TEXT_BYTES], differences[TEXT_BYTES];
+    const struct shoali_record *sent = seats[0].record;
+    struct shoali_record wanted = *sent;
+    wanted.count = seats[1].record->count;
+    wanted.dtype = seats[1].record->dtype;
+    wanted.tag = seats[1].record->tag;
+    describe(&seats[0], false, first);
+    describe(&seats[1], false, second);
+    list_differences(sent, &wanted, differences);
+    return SHOAL_FAIL(SHOAL_EMISMATCH,
+                      "%s, %s; they differ in %s: a send and its recv must have the same count and "
+                      "type",
+                      first, second, differences);
+}
+
 static shoal_status agree_message(const struct shoali_seat *seats)
 {
     const struct shoali_record *sent = seats[0].record, *wanted = seats[1].record;
     char first[TEXT_BYTES], second[TEXT_BYTES];
     if (sent->count != wanted->count || sent->dtype != wanted->dtype)
-        return disagree(&seats[0], &seats[1]);
+        return disagree_message(seats);
     if (sent->tag == wanted->tag)
         return SHOAL_OK;
     describe(&seats[0], false, first);
