@@ -68,8 +68,23 @@ printf 'case $(hostname) in worker-1) [ ! -e "%s" ] || exec sleep 1000; touch "%
 for where in ssh pdsh; do
     rm -f read
     [ $where = pdsh ] || touch read
-    limited 25 "host worker-1 has started no rank within 3 s: ssh has connected" $where --no_ssh_check --start_timeout 3 --venv_script "$folder/venv"
+    limited 25 "host worker-1 has started no rank within 3 s: its ssh, a shell's start-up files, " $where --no_ssh_check --start_timeout 3 --venv_script "$folder/venv"
 done
+# a host that refuses connections: in a start without checks ssh's complaint ends the job, and names the host. One that does
+# not answer: the limit. The slowest run took 3.5 s.
+flags+=(--no_preflight)
+for where in ssh openmpi mpich; do
+    [ -z "$(cannot $where none)" ] || continue
+    stop_sshd 1
+    limited 25 "host worker-1 cannot be reached (ssh: connect to host worker-1 port 22: Connection refused" $where
+    start_sshd 1 && await_sshd 1
+    cut_host 1
+    case $where in openmpi) sentence="no host has started a rank" ;; *) sentence="host worker-1 has started no rank" ;; esac
+    limited 25 "$sentence within 3 s: " $where --start_timeout 3
+    mend_host 1
+    await_sshd 1
+done
+unset "flags[-1]"
 # a daemon of the launcher that hangs, or is not there, on the second host alone
 hide() { # COMMANDS...: in a copy of the folder of programs that sshd of worker-1 sees
     stop_sshd 1

@@ -409,7 +409,7 @@ static void report(struct shoali_watch *watch)
         report_block(watch);
         return;
     }
-    if (watch->unstarted) {
+    if (shoali_unstarted_is_reason(watch)) {
         shoali_unstarted_report(watch);
         return;
     }

@@ -73,6 +73,8 @@ struct shoali_watch {
     int64_t lost_ns, lost_due_ns; /* its silence; when that of another may be too long */
     int64_t start_due_ns;         /* when all hosts have to have said something; INT64_MAX: had */
     char proxy[160];              /* what a shell says of a launcher's daemon it cannot start */
+    char unreached[160];          /* what ssh says of a host that it cannot reach */
+    int32_t unreached_node;       /* of that; -1: not known which */
     bool unstarted;               /* some host had not; unstarted_node: -1: not known which */
     int32_t unstarted_node, unstarted_count;
     bool in_trace; /* of an mpirun that crashes (receive.c) */
@@ -80,10 +82,12 @@ struct shoali_watch {
 
 /* Sets the time that hosts have to start. */
 void shoali_unstarted_begin(struct shoali_watch *watch);
-/* Reads what a launcher says of a host on which it can start nothing. */
+/* Reads what a launcher or its ssh says of a host on which it can start nothing. */
 void shoali_unstarted_receive(struct shoali_watch *watch, const char *line);
 /* Sets the culprit where the time is over; returns when it may be. */
 int64_t shoali_unstarted_find(struct shoali_watch *watch);
+/* Is a host that has not started its ranks the reason of the end? */
+bool shoali_unstarted_is_reason(const struct shoali_watch *watch);
 void shoali_unstarted_report(const struct shoali_watch *watch);
 
 /* Processes that the commands have started here, with the commands. */

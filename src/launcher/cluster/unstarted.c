@@ -29,15 +29,56 @@ void shoali_unstarted_begin(struct shoali_watch *watch)
 }
 
 /* "bash: line 1: /usr/bin/hydra_pmi_proxy: No such file or directory": mpirun waits for it. */
-void shoali_unstarted_receive(struct shoali_watch *watch, const char *line)
+static void read_proxy(struct shoali_watch *watch, const char *line)
 {
     const bool failed = strstr(line, "No such file") || strstr(line, "not found") ||
                         strstr(line, "ermission denied") || strstr(line, "cannot execute");
-    if (!is_hydra(watch) || watch->start_due_ns == INT64_MAX || watch->proxy[0] || !failed ||
-        !strstr(line, "hydra"))
+    if (watch->proxy[0] || !failed || !strstr(line, "hydra"))
         return;
     snprintf(watch->proxy, sizeof(watch->proxy), "%s", line);
     watch->start_due_ns = shoali_deadline_ns(SECOND_NS / 2);
+}
+
+/* The host that a complaint of ssh's names: "ssh: connect to host HOST port 22: REASON",
+ * "ssh: Could not resolve hostname HOST: REASON", "USER@HOST: Permission denied (publickey).".
+ * "Host key verification failed." names none. False: the line is no complaint. */
+static bool read_complaint(const char *line, char host[80])
+{
+    char first[8];
+    host[0] = '\0';
+    return strncmp(line, "Host key verification failed", 28) == 0 ||
+           sscanf(line, "ssh: connect to host %79s port %7[0-9]", host, first) == 2 ||
+           sscanf(line, "ssh: Could not resolve hostname %79[^: ]: %7s", host, first) == 2 ||
+           (strstr(line, ": Permission denied (") && !strchr(line, '/') &&
+            sscanf(line, "%*[^@: ]@%79[^: ]%7[:]", host, first) == 2);
+}
+
+/* mpirun ends of it and names no host, or waits for ever (Hydra). Of a host that speaks the
+ * complaint is not. */
+static void read_unreached(struct shoali_watch *watch, const char *line)
+{
+    const struct shoali_world *world = &watch->front->world;
+    char host[80];
+    int32_t node = -1;
+    if (watch->unreached[0] || !read_complaint(line, host))
+        return;
+    for (int32_t i = 0; i < world->nodes && node < 0; i++)
+        node = strcmp(world->node[i].name, host) == 0 ? i : -1;
+    if (node >= 0 && watch->received_ns[node] > 0)
+        return;
+    snprintf(watch->unreached, sizeof(watch->unreached), "%.*s", (int)strcspn(line, "\r"), line);
+    watch->unreached_node = node;
+    if (is_hydra(watch))
+        watch->start_due_ns = shoali_deadline_ns(SECOND_NS / 2);
+}
+
+void shoali_unstarted_receive(struct shoali_watch *watch, const char *line)
+{
+    if (watch->start_due_ns == INT64_MAX || watch->stop_signal)
+        return;
+    if (is_hydra(watch))
+        read_proxy(watch, line);
+    read_unreached(watch, line);
 }
 
 /* Has the process this word among its arguments? */
@@ -84,12 +125,16 @@ int64_t shoali_unstarted_find(struct shoali_watch *watch)
             silent = i;
             count++;
         }
-    if (count == 0)
+    if (count == 0) {
         watch->start_due_ns = INT64_MAX;
+        watch->unreached[0] = '\0';
+    }
     if (!shoali_deadline_passed(watch->start_due_ns))
         return watch->start_due_ns;
     if (watch->proxy[0])
         silent = find_without_ssh(watch);
+    else if (watch->unreached[0])
+        silent = watch->unreached_node;
     watch->unstarted = true;
     watch->unstarted_node = silent;
     watch->unstarted_count = count;
@@ -105,14 +150,34 @@ static const char *advice_of(const struct shoali_watch *watch)
     case SHOALI_BY_MPICH:
     case SHOALI_BY_MVAPICH:
     case SHOALI_BY_IMPI:
-        return "mpirun waits for its hydra_pmi_proxy: the same MPI has to be at the same path on "
-               "all hosts";
+        return "mpirun waits for its hydra_pmi_proxy: see that `ssh HOST true` works and that all "
+               "hosts have the same MPI at the same path";
     case SHOALI_BY_SLURM:
         return "srun waits for nodes or for other steps (squeue --steps)";
     default:
-        return "ssh has connected, and a shell's start-up files, --venv_script or a file system "
-               "may wait";
+        return "its ssh, a shell's start-up files, --venv_script or a file system may wait";
     }
+}
+
+bool shoali_unstarted_is_reason(const struct shoali_watch *watch)
+{
+    return watch->unstarted || watch->unreached[0];
+}
+
+static void report_unreached(const struct shoali_watch *watch)
+{
+    const struct shoali_node *node =
+        watch->unreached_node >= 0 ? &watch->front->world.node[watch->unreached_node] : NULL;
+    if (node)
+        SHOALI_ERROR("launcher",
+                     "host %s cannot be reached (%s): make `ssh -oBatchMode=yes %s true` work, "
+                     "without a password, or leave the host out with --exclude %s",
+                     node->name, watch->unreached, shoali_node_login(node), node->name);
+    else
+        SHOALI_ERROR("launcher",
+                     "a host cannot be reached (%s): make `ssh -oBatchMode=yes HOST true` work for "
+                     "all hosts, without a password",
+                     watch->unreached);
 }
 
 void shoali_unstarted_report(const struct shoali_watch *watch)
@@ -123,7 +188,9 @@ void shoali_unstarted_report(const struct shoali_watch *watch)
         watch->unstarted_node >= 0 &&
         (watch->proxy[0] || watch->unstarted_count < world->nodes || world->nodes == 1);
     const char *host = named ? world->node[watch->unstarted_node].name : "";
-    if (watch->proxy[0])
+    if (watch->unreached[0])
+        report_unreached(watch);
+    else if (watch->proxy[0])
         SHOALI_ERROR("launcher",
                      "%s%s cannot start %s's hydra_pmi_proxy: install the same MPI at the same "
                      "path on all hosts, or give --launcher ssh",
