@@ -82,11 +82,13 @@ static void read_ssh(struct shoali_watch *watch, char *line)
 }
 
 /* A host waits a moment before it says that a rank was killed, for what its other ranks say of
- * that; those of other hosts may have learnt of it by then, and left. Such a first word gives way
- * to a death. */
+ * that; those of other hosts may have learnt of it by then, and left, or written to its sockets
+ * (SIGPIPE). Such a first word gives way to a death. */
 static bool is_hearsay(struct shoali_watch *watch, const struct shoali_wire_end *end)
 {
     const struct shoali_rank_view *view = &watch->view[end->rank];
+    if (end->cause == 'E' && end->signal == SIGPIPE)
+        return true;
     if (end->cause != 'E' || end->signal != 0 || end->code != 1)
         return false;
     (void)shoali_copies_poll(&watch->copies, watch->view);

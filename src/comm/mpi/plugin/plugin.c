@@ -3,6 +3,7 @@
 
 #include <mpi.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,6 +107,16 @@ static void end_with_process(int code, void *unused)
     }
 }
 
+/* Open MPI writes to sockets of ranks that are gone without MSG_NOSIGNAL. The signal would end this
+ * rank before it can say which rank is gone, and the launcher would blame this one. */
+static void survive_broken_pipes(void)
+{
+    struct sigaction now;
+    if (sigaction(SIGPIPE, NULL, &now) == 0 && !(now.sa_flags & SA_SIGINFO) &&
+        now.sa_handler == SIG_DFL)
+        (void)signal(SIGPIPE, SIG_IGN);
+}
+
 static int start(bool *serialized)
 {
     int level = MPI_THREAD_SINGLE, code = MPI_SUCCESS;
@@ -113,6 +124,7 @@ static int start(bool *serialized)
     if (running()) {
         code = MPI_Query_thread(&level);
     } else {
+        survive_broken_pipes();
         code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
         if (code == MPI_SUCCESS && on_exit(end_with_process, NULL) != 0)
             code = MPI_ERR_NO_MEM;
