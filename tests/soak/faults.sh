@@ -5,8 +5,8 @@
 #   exit                  the program leaves with code 7 in the middle of a collective's post
 #   leave                 its process is exchanged for exit(3)
 #   error                 an error of one rank's own (SHOAL_FAULT=comm.post)
-#   collective            a rank that calls other collectives: another ZeRO stage, or it validates
-#   count                 the same collectives of other sizes: a wider model
+#   collective            a rank that would call other collectives: another ZeRO stage, or it validates
+#   count                 that would call the same ones of other sizes: a wider model
 #   link                  the veth of a host goes down
 #   sshd                  the host's sshd and its sessions are killed, or the sessions alone (not with
 #                         MPICH, whose jobs go on without them)
@@ -128,9 +128,14 @@ wants() {
         grep -Eq -- "$text" out || failed verdict "no line of the verdict is \"$text\""
     done
 }
-# Calls that meet are compared at once. A message and a sum never meet: then all ranks wait, which is
-# as good as a rank that says nothing, and who is to blame nobody knows.
+# Ranks that were started with other flags say so before the first step, with exit code 2 and without a block. Calls that
+# meet are compared at once. A message and a sum never meet: then all ranks wait, which is as good as a rank that says
+# nothing, and who is to blame nobody knows.
 judge_mismatch() {
+    if grep -Eq "the ranks disagree on .*\(.*rank [0-3]: .*, rank [0-3]: " out; then
+        wanted=2 named= blocks_wanted=0
+        return
+    fi
     if grep -q '^\[shoal run\] the ranks wait for each other: none has made progress for [13]\.0 s' out; then
         limit=$((limit + 1000)) named=
         # All in one call: it might have been sending, for three times as long.
@@ -142,7 +147,7 @@ judge_mismatch() {
         '^\[shoal run\]   why: .*rank [0-9]+( \([^)]*\))? posted .*rank [0-9]+( \([^)]*\))? posted '
 }
 judge() {
-    local name=worker-$host, wanted limit=5000 blocks named=1
+    local name=worker-$host, wanted limit=5000 blocks blocks_wanted=1 named=1
     [ "$where" != here ] || { name= && limit=1000; }
     if [ "$code" = hang ]; then
         failed hang "the launcher did not end within 20 s"
@@ -169,7 +174,7 @@ judge() {
     *) wants '^\[shoal run\]   (where|its last call): ' ;;
     esac
     blocks=$(grep -Ec '^\[shoal run\] (rank [0-9]+ \(|host worker-[01](:| does not)|the ranks wait)' out)
-    [ "$blocks" -eq 1 ] || failed verdict "$blocks verdicts instead of one"
+    [ "$blocks" -eq $blocks_wanted ] || failed verdict "$blocks verdicts instead of $blocks_wanted"
     [ "$code" = "$wanted" ] || failed code "ended with $code, not $wanted"
     [ "$took" -le $limit ] || failed late "took $took ms, not $limit"
 }
