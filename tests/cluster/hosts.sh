@@ -28,7 +28,7 @@ begin_hosts() {
     # processes in one of their own end with the test, however that ends
     unshare $namespaces $processes true 2>/dev/null && namespaces+=" $processes"
     unshare --net sh -c 'ip link add type veth' 2>/dev/null || skip "this machine makes no veth pairs"
-    rmdir "$folder" # the script begins again, and makes another one
+    [ -z "${folder:-}" ] || rmdir "$folder" # the script begins again, and makes another one
     SHOAL_HOSTS_INSIDE=1 exec unshare $namespaces "$@"
 }
 

@@ -153,7 +153,7 @@ leftovers() {
     in_folder | grep -vxFf before | while read -r pid; do
         case $(cat "/proc/$pid/comm" 2>/dev/null) in '' | bash | find | grep | sshd) continue ;; esac
         grep -q '^State:.Z' "/proc/$pid/status" 2>/dev/null ||
-            tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | cut -c1-80 | sed "s/^/$pid /"
+            { tr '\0' ' ' <"/proc/$pid/cmdline"; } 2>/dev/null | cut -c1-80 | sed "s/^/$pid /"
     done
     find /dev/shm "$(memory_of 0)" "$(memory_of 1)" -path '*/shoal-0/shoal-*' -newer mark 2>/dev/null
 }
@@ -215,8 +215,11 @@ one_fault() {
         grep -qF -- "$text" out || complain "$where $fault: \"$text\" is missing in: $(shown)"
     done
     ! grep -q "could not be told" out || complain "$where $fault: a warning of what is no trouble: $(shown)"
-    # a host without a network ends its own ranks, whatever has started them
-    [ $fault != link ] || left=$(gone 60) || complain "$where $fault left on the host that was cut off: $left"
+    # a host without a network ends its own ranks, whatever has started them; the slowest run took 7.0 s
+    if [ $fault = link ]; then
+        left=$(gone 35) || complain "$where $fault left on the host that was cut off: $left"
+        echo "$where $fault: nothing is left on the host that was cut off after $(($(now_ms) - begin)) ms"
+    fi
     [ $fault != link ] && [ $fault != sshd ] || repair $fault
     left=$(gone 60) || complain "$where $fault left: $left"
     [ $fault != loss ] || end_loss 1

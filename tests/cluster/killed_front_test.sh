@@ -10,9 +10,11 @@ begin_job "$1"
 in_memory() { find /dev/shm "$(memory_of 0)" "$(memory_of 1)" -path '*/shoal-0/shoal-*' 2>/dev/null; }
 # no process of a job is left on any host
 ended() {
-    local until=$(($(now_ms) + 60000)) left
+    local begin=$(now_ms) left
+    local until=$((begin + 60000))
     while left=$(leftovers | grep -v '^/') && [ -n "$left" ] && [ "$(now_ms)" -lt $until ]; do sleep 0.05; done
     [ -z "$left" ] || complain "$1 left $left"
+    echo "$1: no process is left after $(($(now_ms) - begin)) ms"
 }
 # a training of a few steps, after which nothing may lie in memory but what $1 says
 next_job() {
