@@ -25,7 +25,7 @@ expect 2 env SHOAL_LOG=shout "$shoal" report
 says "\"shout\" is not known" "warning"
 expect 0 env SHOAL_LOG=comm=debug,error "$shoal" report
 expect 0 "$shoal" generate --help
-says '(default \n)'
+says 'standard input (default a'
 
 # Every subcommand explains itself, in both ways
 commands=$("$shoal" --help | awk '/^  [a-z]/ { print $1 }')

@@ -92,6 +92,7 @@ function same(a, b,    x, y) {
     return 1
 }
 NR == FNR { want[++wanted] = $0; next }
+/^\[shoal run\] warning: rank .* is slow: it reaches collectives / { next } # on a busy machine
 { got++; if (!same(want[got], $0)) { print "the page: " want[got]; print "printed:  " $0; failed = 1 } }
 END { if (got < wanted) { print "not printed: " want[got + 1]; failed = 1 } exit failed }'
 for part in "$folder"/parts/*.sh; do
