@@ -131,6 +131,15 @@ for fault in kill link; do
     gone "$fault" $fault
     await_nodes || complain "$fault: the node does not come back: $(sinfo -N -h -o '%N %T' | tr '\n' ' ')"
 done
+# srun cannot start its step on a node that Slurm does not miss yet; the slowest run took 6.6 s
+printf 'worker-0 slots=2\nworker-1 slots=2\n' >hosts
+cut_host 1
+begin=$(now_ms)
+expect 1 "${by_slurm[@]}" -H hosts --no_local_rank sleep 60
+within 35 "$begin" "a start on a host that is gone"
+says "Slurm cannot start ranks on node worker-1 (Communication connection failure): see \`scontrol show node worker-1\`"
+mend_host 1
+await_nodes || complain "the node does not come back: $(sinfo -N -h -o '%N %T' | tr '\n' ' ')"
 
 # ---- the elastic agent ----
 : >out

@@ -58,7 +58,7 @@ struct shoali_watch {
     char host[80];   /* that failed, in the words of pdsh */
     int host_code;
     char unlinked[80]; /* host whose connection was closed while mpirun ran; "": none */
-    char task[160];    /* of srun, what happened to it; "": nothing was said */
+    char task[240];    /* of srun, what happened to it; "": nothing was said */
     struct shoali_copies copies;
     struct shoali_rank_view *view; /* [world.ranks] */
     int64_t *received_ns;          /* [world.nodes]; 0: nothing yet */

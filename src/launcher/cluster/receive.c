@@ -22,6 +22,21 @@ static int signal_of(const char *text)
     return 0;
 }
 
+/* "srun: error: Task launch for StepId=1.0 failed on node HOST: Communication connection failure":
+ * srun cancels its step next. */
+static bool read_launch(struct shoali_watch *watch, const char *line)
+{
+    char host[64], why[64];
+    if (sscanf(line, "srun: error: Task launch for %*s failed on node %63[^:]: %63[^\n]", host,
+               why) != 2)
+        return false;
+    snprintf(watch->task, sizeof(watch->task),
+             "Slurm cannot start ranks on node %.48s (%s): see `scontrol show node %.48s`", host,
+             why, host);
+    watch->host_code = 1;
+    return true;
+}
+
 /* "srun: error: HOST: task 2: Exited with exit code 7", "srun: error: HOST: tasks 0-1,3: Killed",
  * "slurmstepd-HOST: error: *** STEP 6.0 ON HOST CANCELLED AT ..." */
 static void read_srun(struct shoali_watch *watch, const char *line)
@@ -30,6 +45,10 @@ static void read_srun(struct shoali_watch *watch, const char *line)
     char host[64], which[32];
     int end = 0;
     const char *what = line + sizeof(mark) - 1;
+    if (read_launch(watch, line)) {
+        watch->culprit = 0;
+        return;
+    }
     if (strstr(line, " CANCELLED AT ")) {
         snprintf(watch->task, sizeof(watch->task), "the job was cancelled by Slurm%s",
                  strstr(line, "TIME LIMIT") ? ", as its time is over: give --time in "

@@ -73,11 +73,38 @@ static void test_hearsay(void **state)
     assert_int_equal(blamed((struct end[]){{2, 0, SIGPIPE}, {0, 7, 0}, {3, 0, SIGSEGV}}, 3), 0);
 }
 
+/* srun cancels a step that it cannot start on a node: the node is the reason. */
+static void test_launch(void **state)
+{
+    static const char lines[] =
+        "srun: error: Task launch for StepId=1.0 failed on node worker-1: Communication connection "
+        "failure\nsrun: error: Application launch failed: Communication connection failure\n"
+        "slurmstepd-worker-0: error: *** STEP 1.0 ON worker-0 CANCELLED AT 2026-11-29T11:21 ***\n"
+        "srun: error: worker-0: tasks 0-1: Killed\n";
+    struct shoali_front front = {.launcher = SHOALI_BY_SLURM};
+    struct shoali_child child = {.pid = 77, .lifeline = -1};
+    struct shoali_watch watch = {
+        .front = &front, .child = &child, .count = 1, .culprit = -1, .lost_node = -1};
+    int in[2];
+    (void)state;
+    assert_int_equal(pipe(in), 0);
+    fcntl(in[0], F_SETFL, O_NONBLOCK);
+    child.errors = in[0];
+    assert_int_equal(write(in[1], lines, sizeof lines - 1), (ssize_t)sizeof lines - 1);
+    close(in[1]);
+    shoali_watch_receive(&watch);
+    assert_string_equal(watch.task, "Slurm cannot start ranks on node worker-1 (Communication "
+                                    "connection failure): see `scontrol show node worker-1`");
+    assert_int_equal(watch.culprit, 0);
+    assert_int_equal(watch.host_code, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first),
         cmocka_unit_test(test_hearsay),
+        cmocka_unit_test(test_launch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
