@@ -16,6 +16,7 @@ begin_job "$1"
 # rank that is hurt, one of the second host (2, 3)
 target=3
 fault_kill() { kill -9 "$(pid_of $target)"; }
+fault_first() { kill -9 "$(pid_of 0)"; } # the rank with which most others talk
 fault_segv() { kill -SEGV "$(pid_of $target)"; }
 fault_abort() { kill -ABRT "$(pid_of $target)"; }
 fault_stop() { kill -STOP "$(pid_of $target)"; }
@@ -49,6 +50,7 @@ always | here  | stop   | 15000 | 1   | rank 3 (pid ;has made no progress for 2.
 full   | here  | memory | 10000 | 137 | rank 3 (pid ;was killed by signal 9;what to do: the kernel killed it because the machine ran out of memory
 full   | here  | slow   | 0    | 143 | is slow: it reaches collectives
 always | ssh   | kill   | 25000 | 137 | rank 3 (worker-1, pid ;was killed by signal 9 (Killed); stopping the other 1 host;where: ;its last call: 
+full   | ssh   | first  | 25000 | 137 | rank 0 (worker-0, pid ;was killed by signal 9;where: 
 full   | ssh   | segv   | 25000 | 139 | rank 3 (worker-1, pid ;was killed by signal 11;where: 
 full   | ssh   | abort  | 25000 | 134 | rank 3 (worker-1, pid ;was killed by signal 6
 full   | ssh   | exit   | 25000 | 3   | rank 3 (worker-1, pid ;exited with code 3
@@ -66,11 +68,13 @@ full   | ssh   | share  | 0    | 1   | why: ;rank 2 could not save: ;need a fold
 always | ssh   | late   | 0    | 0   | step 40/40
 full   | ssh   | absent | 0    | 1   | exited with code 1;why: of 4 ranks these did not join within 6.0 s: 3
 full   | pdsh  | kill   | 25000 | 137 | rank 3 (worker-1, pid ;was killed by signal 9;where: 
+full   | pdsh  | first  | 25000 | 137 | rank 0 (worker-0, pid ;was killed by signal 9;where: 
 full   | pdsh  | exit   | 25000 | 3   | rank 3 (worker-1, pid ;exited with code 3
 full   | pdsh  | stop   | 25000 | 1   | rank 3 (worker-1, pid ;has made no progress for 2.0 s
 full   | pdsh  | sshd   | 25000 | -   | host worker-1
 always | pdsh  | link   | 25000 | 1   | host worker-1 does not answer: nothing came from it for 
 always | openmpi | kill | 25000 | 137 | rank 3 (worker-1, pid ;was killed by signal 9;where: ;its last call: 
+full   | openmpi | first | 25000 | 137 | rank 0 (worker-0, pid ;was killed by signal 9;where: ;its last call: 
 full   | openmpi | segv | 25000 | 139 | rank 3 (worker-1, pid ;was killed by signal 11
 full   | openmpi | exit | 25000 | 3   | rank 3 (worker-1, pid ;exited with code 3
 full   | openmpi | error | 25000 | 1  | rank 3 (worker-1, pid ;exited with code 1;why: fault point comm.post
@@ -82,6 +86,7 @@ full   | openmpi | loss | 0    | 0   | step 40/40
 full   | openmpi | late | 0    | 0   | step 40/40
 always | openmpi | absent | 0  | 1   | exited with code 1;why: MPI_Init did not come back within 6.0 s: not all ranks;check the rank that did not come
 full   | mpich | kill   | 25000 | 137 | rank 3 (worker-1, pid ;was killed by signal 9;where: 
+full   | mpich | first  | 25000 | 137 | rank 0 (worker-0, pid ;was killed by signal 9;where: 
 full   | mpich | segv   | 25000 | 139 | rank 3 (worker-1, pid ;was killed by signal 11
 full   | mpich | exit   | 25000 | 3   | rank 3 (worker-1, pid ;exited with code 3
 full   | mpich | error  | 25000 | 1   | rank 3 (worker-1, pid ;exited with code 1;why: fault point comm.post

@@ -188,7 +188,7 @@ one_fault() {
     in_folder >before
     HURT=$fault start "$where"
     case $fault in
-    kill | segv | abort | stop | hangs | link | sshd)
+    kill | first | segv | abort | stop | hangs | link | sshd)
         await_steps || complain "$where $fault: the job ended before the fault: $(shown)"
         begin=$(now_ms)
         "fault_$fault"
@@ -214,6 +214,9 @@ one_fault() {
         text=${text# }
         grep -qF -- "$text" out || complain "$where $fault: \"$text\" is missing in: $(shown)"
     done
+    case $fault in kill | first) # no rank has crashed, and what mpirun says of its own crash is no news
+        ! grep -qF "*** Process received signal ***" out || complain "$where $fault: a backtrace: $(shown)" ;;
+    esac
     ! grep -q "could not be told" out || complain "$where $fault: a warning of what is no trouble: $(shown)"
     # a host without a network ends its own ranks, whatever has started them; the slowest run took 7.0 s
     if [ $fault = link ]; then
