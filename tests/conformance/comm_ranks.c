@@ -164,8 +164,8 @@ int32_t ranks_job_size(void)
 }
 
 /* A rank of an MPI job is through with a test before others are, which may sleep in it for longer
- * than the deadlines of the next one. Joining is no barrier: rank 0 may be through before the others
- * come. */
+ * than the deadlines of the next one. Joining is no barrier: rank 0 may be through before the
+ * others come. */
 static bool run_in_job(struct ranks *ranks)
 {
     const int32_t rank = (int32_t)shoali_started_get().rank;
