@@ -22,29 +22,47 @@ struct options {
     bool optimizer, failed;
 };
 
+static const char zero[] = "zero_optimization.", quantized[] = "zero_optimization.zero_quantized_";
+
+static bool begins(const char *path, const char *with)
+{
+    return strncmp(path, with, strlen(with)) == 0;
+}
+
 /* Keys that this configuration has no use for. */
 static bool is_idle(const struct shoal_engine *engine, const char *path)
 {
     const struct shoali_ds_config *config = &engine->config;
-    if (strncmp(path, "fp16.", strlen("fp16.")) == 0)
+    if (begins(path, "fp16."))
         return !config->fp16.enabled;
     if (strcmp(path, "exact_unit_log2") == 0)
         return config->reduction != SHOALI_REDUCTION_EXACT;
-    if (strncmp(path, "zero_optimization.", strlen("zero_optimization.")) == 0)
-        return config->zero_optimization.stage != 3;
+    if (begins(path, zero) && !begins(path, quantized))
+        return config->zero_optimization.stage != 3 ||
+               !config->zero_optimization.zero_quantized_gradients;
     return false;
+}
+
+/* Of the stages stage 3 alone quantizes. A checkpoint without it has no word of it, so that it has
+ * the same bytes for every stage. */
+static const char off[] = "false";
+
+static const char *value_of(const struct shoal_engine *engine, const char *path, const char *value)
+{
+    return begins(path, quantized) && engine->config.zero_optimization.stage != 3 ? off : value;
 }
 
 static bool is_of_optimizer(const char *path)
 {
-    return strncmp(path, "optimizer.", strlen("optimizer.")) == 0 ||
-           strncmp(path, "scheduler.", strlen("scheduler.")) == 0;
+    return begins(path, "optimizer.") || begins(path, "scheduler.");
 }
 
 static void compare(struct options *options, const char *path, const char *value)
 {
     const char *stored = json_string_value(json_object_get(options->object, path));
     struct shoali_str *other = options->other;
+    if (!stored && options->object && begins(path, quantized))
+        stored = off;
     if (!stored || strcmp(stored, value) == 0 || (is_of_optimizer(path) && !options->optimizer))
         return;
     shoali_str_append(other, "%s%s", other->length ? ", " : "", path);
@@ -63,8 +81,11 @@ static void take(void *user, const char *path, const char *value)
             return;
     if (is_idle(options->engine, path))
         return;
+    value = value_of(options->engine, path, value);
     if (options->other)
         compare(options, path, value);
+    else if (begins(path, quantized) && strcmp(value, off) == 0)
+        return;
     else if (json_object_set_new(options->object, path, json_string(value)) != 0)
         options->failed = true;
 }
