@@ -7,6 +7,8 @@ unset SHOAL_COMM SHOAL_LOG SHOAL_OPS SHOAL_ACCELERATOR DS_ACCELERATOR SHOAL_FAUL
 unset UCX_TLS UCX_NET_DEVICES
 shoal=$1 source=$2
 "$shoal" report | grep -q '^  ucx  *UCX ' || { echo "skipped: no plug-in for UCX that loads" && exit 77; }
+PATH=$(dirname "$(readlink -f "$shoal")"):$PATH "$(basename "$shoal")" report | grep -q '^  ucx  *UCX ' ||
+    complain "started by its bare name, the program finds no plug-in"
 cd "$folder" || exit 1
 head -c 20000 "$source/docs/TUTORIAL.md" >text.txt
 for reduction in exact fast; do

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static bool exists(const char *path)
 {
@@ -18,11 +19,14 @@ static void locate(const char *file, char *path, size_t bytes)
     static const char *const places[] = {"", "../lib/", "shoal/", "../lib/shoal/"};
     char folder[3072] = "";
     Dl_info self;
-    if (dladdr((const void *)places, &self) && self.dli_fname) {
-        const char *slash = strrchr(self.dli_fname, '/');
-        if (slash && (size_t)(slash - self.dli_fname) + 2 < sizeof folder)
-            memcpy(folder, self.dli_fname, (size_t)(slash - self.dli_fname) + 1);
+    if (dladdr((const void *)places, &self) && self.dli_fname)
+        snprintf(folder, sizeof folder, "%s", self.dli_fname);
+    if (!strchr(folder, '/')) { /* a program that was started by its bare name */
+        const ssize_t count = readlink("/proc/self/exe", folder, sizeof folder - 1);
+        folder[count > 0 ? count : 0] = '\0';
     }
+    char *slash = strrchr(folder, '/');
+    folder[slash ? slash + 1 - folder : 0] = '\0';
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         snprintf(path, bytes, "%s%s%s", folder, places[i], file);
         if ((*folder || i == 0) && exists(path))
