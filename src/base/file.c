@@ -2,9 +2,9 @@
 #include "base/arena.h"
 #include "base/beginning.h"
 #include "base/fault.h"
-#include "base/full_disk.h"
 #include "base/str.h"
 #include "base/waiting.h"
+#include "base/write_advice.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 #include "base/beginning.h"
-#include "base/full_disk.h"
+#include "base/write_advice.h"
 #include "checkpoint/checkpoint_internal.h"
 
 #include <dirent.h>

@@ -170,14 +170,18 @@ static void scan_fini(struct scan *scan)
 
 /* ---- latest ---- */
 
-/* Why the text of `latest` is no single line; NULL: it is one. */
+#define LATEST_ADVICE \
+    "write the name of a checkpoint's folder into it, or remove it to use the highest step"
+
+/* Why the text of `latest` is no single word; NULL: it may be one. */
 static const char *unclear(const char *text, size_t bytes)
 {
     const size_t line = strcspn(text, "\r\n");
     if (strlen(text) != bytes)
         return "has a NUL byte";
-    return strspn(text + line, " \t\r\n") < bytes - line && line > 0 ? "has more than one line"
-                                                                     : NULL;
+    if (line > 0 && strspn(text + line, " \t\r\n") < bytes - line)
+        return "has more than one line";
+    return NULL;
 }
 
 /* The tag in DIR/latest; *tag NULL when there is no such file, else owned. */
@@ -196,17 +200,16 @@ static shoal_status read_latest(const char *dir, char **tag)
     if (status != SHOAL_OK)
         goto done;
     const char *why = unclear(text, bytes), *name = shoali_strip_line(text);
-    if (why || !name_valid(name)) {
-        status = SHOAL_FAIL(SHOAL_EINVAL,
-                            "%s %s%.60s%s: write the name of a checkpoint's folder into it, or "
-                            "remove it to use the highest step",
-                            path.text,
-                            why     ? why
-                            : *name ? "says \""
-                                    : "is empty",
-                            why ? "" : name, *name && !why ? "\", which names no checkpoint" : "");
+    if (!why && !*name)
+        why = "is empty";
+    if (why)
+        status = SHOAL_FAIL(SHOAL_EINVAL, "%s %s: " LATEST_ADVICE, path.text, why);
+    else if (!name_valid(name))
+        status =
+            SHOAL_FAIL(SHOAL_EINVAL, "%s says \"%.60s\", which names no checkpoint: " LATEST_ADVICE,
+                       path.text, name);
+    if (status < 0)
         goto done;
-    }
     *tag = strdup(name);
     if (!*tag)
         status = SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate a tag");

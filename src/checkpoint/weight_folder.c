@@ -4,12 +4,9 @@
 #include "checkpoint/weight_source.h"
 
 #include <jansson.h>
-#include <limits.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* Where weights are looked for, and the index of each for several files; as transformers does. */
 static const struct {
@@ -154,14 +151,6 @@ static shoal_status sort(struct shoali_weight_folder *folder)
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-static bool exists(const struct shoali_weight_folder *folder, const char *name)
-{
-    struct stat info;
-    char path[PATH_MAX]; /* no file has a longer one */
-    return snprintf(path, sizeof path, "%s/%s", folder->dir, name) < (int)sizeof path &&
-           stat(path, &info) == 0;
-}
-
 static shoal_status open_index(struct shoali_weight_folder *folder, const char *name)
 {
     shoal_status status;
@@ -287,9 +276,9 @@ shoal_status shoali_weight_folder_open(struct shoali_weight_folder *folder, cons
     if (status < 0)
         return status;
     for (int i = 0; i < PLACES; i++) {
-        if (exists(folder, places[i].single))
+        if (shoali_has_file(folder->dir, places[i].single))
             return open_single(folder, places[i].single);
-        if (exists(folder, places[i].index))
+        if (shoali_has_file(folder->dir, places[i].index))
             return open_index(folder, places[i].index);
     }
     folder->source = shoali_weight_source_find(dir);

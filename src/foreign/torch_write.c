@@ -2,7 +2,7 @@
  * extra field 1 and the larger end record, so there is one form for all sizes. */
 #include "foreign/torch_write.h"
 
-#include "base/full_disk.h"
+#include "base/write_advice.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,6 +3,7 @@
 # own process id.
 #
 #   begin_slurm SCRIPT...      in a mount namespace of its own, so that munge's socket is the test's; or skips (77)
+#   begin_here SHOAL           the same, then a cluster of this machine in the test's folder, with $shoal and `training`
 #   need_slurm                 skips where a program is missing
 #   start_slurm [N]            munged, slurmctld and a slurmd: of this machine; N: of each of worker-0 ... of start_hosts N.
 #                              Skips with a reason where one does not start
@@ -30,6 +31,17 @@ begin_slurm() {
     unshare --mount true 2>/dev/null || skip "this machine makes no namespaces (unshare: not permitted)"
     rmdir "$folder" # the script begins again, and makes another one
     SHOAL_SLURM_INSIDE=1 exec unshare --mount --propagation private "$@"
+}
+begin_here() {
+    local variable
+    begin_slurm bash "$0" "$@"
+    shoal=$(readlink -f "$1")
+    for variable in $(compgen -e | grep -E '^(SHOAL_|SLURM|MASTER_|PMI)' | grep -v '^SHOAL_SLURM_INSIDE$'); do unset "$variable"; done
+    unset RANK WORLD_SIZE LOCAL_RANK
+    cd "$folder" || exit 1
+    folder=$PWD
+    start_slurm
+    begin_training
 }
 
 slurm_pids=()

@@ -4,14 +4,7 @@
 # Usage: slurm_ends_test.sh SHOAL
 . "$(dirname "$0")/../cli/check.sh"
 . "$(dirname "$0")/slurm.sh"
-begin_slurm bash "$0" "$@"
-shoal=$(readlink -f "$1")
-for variable in $(compgen -e | grep -E '^(SHOAL_|SLURM|MASTER_|PMI)' | grep -v '^SHOAL_SLURM_INSIDE$'); do unset "$variable"; done
-unset RANK WORLD_SIZE LOCAL_RANK
-cd "$folder" || exit 1
-folder=$PWD
-start_slurm
-begin_training
+begin_here "$@"
 run=("$shoal" run --launcher slurm --num_nodes 1 --num_gpus 4)
 # the ranks of the files pid.* are gone
 gone() {

@@ -4,14 +4,7 @@
 # Usage: slurm_test.sh SHOAL
 . "$(dirname "$0")/../cli/check.sh"
 . "$(dirname "$0")/slurm.sh"
-begin_slurm bash "$0" "$@"
-shoal=$(readlink -f "$1")
-for variable in $(compgen -e | grep -E '^(SHOAL_|SLURM|MASTER_|PMI)' | grep -v '^SHOAL_SLURM_INSIDE$'); do unset "$variable"; done
-unset RANK WORLD_SIZE LOCAL_RANK
-cd "$folder" || exit 1
-folder=$PWD
-start_slurm
-begin_training
+begin_here "$@"
 
 # ---- the bits of one rank ----
 expect 0 $(training alone)

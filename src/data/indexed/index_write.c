@@ -1,6 +1,6 @@
 /* P.bin and P.idx, written. Lengths and document boundaries wait in files of their own until all
  * sequences are known, because they stand before the offsets. */
-#include "base/full_disk.h"
+#include "base/write_advice.h"
 #include "data/indexed/indexed.h"
 
 #include <errno.h>

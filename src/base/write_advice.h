@@ -1,6 +1,6 @@
-/* full_disk - what the sentence about a failed write adds to the system's reason. */
-#ifndef SHOALI_FULL_DISK_H
-#define SHOALI_FULL_DISK_H
+/* write_advice - what the sentence about a failed write adds to the system's reason. */
+#ifndef SHOALI_WRITE_ADVICE_H
+#define SHOALI_WRITE_ADVICE_H
 
 #include <errno.h>
 
