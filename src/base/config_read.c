@@ -177,6 +177,17 @@ static shoal_status find_member(const struct reader *reader, const struct shoali
                    path, row->instead, key));
 }
 
+/* A number outside its range in a section that says `"enabled": false`: templates write 0 for what
+ * they do not use. */
+static bool is_idle_number(const struct shoali_section *section, const json_t *object,
+                           const struct shoali_option *row, const json_t *value)
+{
+    return row->state == SHOALI_SUPPORTED && shoali_config_find(section, "enabled", NULL) >= 0 &&
+           json_is_false(json_object_get(object, "enabled")) && json_is_number(value) &&
+           (row->type == SHOALI_INT || row->type == SHOALI_FLOAT) && row->min < row->max &&
+           (json_number_value(value) < row->min || json_number_value(value) > row->max);
+}
+
 static shoal_status read_key(const struct reader *reader, const struct shoali_section *section,
                              json_t *object, const char *path, const char *key, void *config)
 {
@@ -200,6 +211,12 @@ static shoal_status read_key(const struct reader *reader, const struct shoali_se
     }
     bool given;
     json_t *value = json_incref(json_object_get(object, key));
+    if (is_idle_number(section, object, row, value)) {
+        SHOALI_INFO("config", "%s is ignored: it is out of range, and its section is off",
+                    key_path);
+        json_decref(value);
+        value = json_null();
+    }
     if (is_false(row, value)) { /* a singleton, which needs no release */
         value = read_false(row, key_path);
         if (!value)

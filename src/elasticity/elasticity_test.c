@@ -209,6 +209,14 @@ static void test_off(void **state)
     shoali_arena_init(&arena);
     assert_int_equal(
         read_section("{\"enabled\": false, \"micro_batch_sizes\": []}", &config, &arena), SHOAL_OK);
+    assert_int_equal(
+        read_section("{\"enabled\": false, \"max_train_batch_size\": 0, \"version\": 0}", &config,
+                     &arena),
+        SHOAL_OK);
+    assert_true(config.max_train_batch_size == 2000 && config.version > 0);
+    assert_int_equal(
+        read_section("{\"enabled\": true, \"max_train_batch_size\": 0}", &config, &arena),
+        SHOAL_ECONFIG);
     shoali_arena_fini(&arena);
 }
 
