@@ -23,7 +23,8 @@ struct adding {
     json_t *index; /* "string": number, of all tokens */
     json_t *done;  /* "string": entry */
     json_int_t size;
-    const char *file; /* that the entries come from */
+    json_int_t pieces; /* its size before anything is added */
+    const char *file;  /* that the entries come from */
 };
 
 static shoal_status no_memory(void)
@@ -324,24 +325,102 @@ done:
     return status;
 }
 
-/* T5 has <extra_id_0> ... behind its pieces, the first of them last. */
+/* ---- T5 ---- */
+
+static bool is_t5(const struct adding *adding)
+{
+    return adding->sidecars->kind && adding->sidecars->kind->appends_eos;
+}
+
+static shoal_status refuse_t5(const struct adding *adding, const char *what)
+{
+    return SHOAL_FAIL(SHOAL_ECONFIG,
+                      "%s%s: T5 has its extra_ids right behind the pieces, and other added tokens "
+                      "behind them without a gap: save the tokenizer with transformers as "
+                      "tokenizer.json",
+                      adding->sidecars->folder, what);
+}
+
+/* A list of special tokens has all extra ids or none, as in transformers 4. */
+static shoal_status check_t5_lists(const struct adding *adding, json_int_t count)
+{
+    json_int_t found = 0;
+    const char *file = "", *key = "";
+    for (int i = 0; i < LISTS; i++) {
+        const json_t *value, *list = shoali_sidecars_value(adding->sidecars, lists[i], &file, NULL);
+        size_t at;
+        json_array_foreach(list, at, value)
+        {
+            const char *text = content_of(value);
+            found += text && strncmp(text, "<extra_id_", 10) == 0;
+            key = lists[i];
+        }
+    }
+    return found == 0 || found == count || count == 0
+               ? SHOAL_OK
+               : SHOAL_FAIL(SHOAL_ECONFIG,
+                            "%s%s: %s has %lld of T5's %lld extra ids (extra_ids): give all or "
+                            "none",
+                            adding->sidecars->folder, file, key, (long long)found,
+                            (long long)count);
+}
+
+/* <extra_id_0> ... behind the pieces, the first of them last. */
 static shoal_status add_extra_ids(struct adding *adding)
 {
     shoal_status status = SHOAL_OK;
     const json_t *given = json_object_get(adding->sidecars->config, "extra_ids");
     const json_int_t count = given ? json_integer_value(given) : 100;
-    const struct shoali_tokenizer_class *kind = adding->sidecars->kind;
-    if (!kind || !kind->appends_eos || json_object_get(adding->index, "<extra_id_0>"))
-        return SHOAL_OK;
     adding->file = "tokenizer_config.json";
-    if (given && (!json_is_integer(given) || count < 0 || count > SHOALI_ID_MAX))
+    if (given && (!json_is_integer(given) || count < 0 || count > SHOALI_ID_MAX - adding->pieces))
         return SHOAL_FAIL(SHOAL_ECONFIG, "%s%s: extra_ids: a number from 0 is expected",
                           adding->sidecars->folder, adding->file);
+    SHOAL_TRY(status, check_t5_lists(adding, count), done);
     for (json_int_t i = count - 1; i >= 0; i--) {
+        const json_int_t id = adding->pieces + count - 1 - i;
         char name[40];
         snprintf(name, sizeof name, "<extra_id_%lld>", (long long)i);
-        SHOAL_TRY(status, add(adding, name, -1, NULL, true), done);
+        const json_t *entry = json_object_get(adding->done, name);
+        if (entry && json_integer_value(json_object_get(entry, "id")) != id)
+            return refuse_t5(adding, adding->file);
+        SHOAL_TRY(status, add(adding, name, id, NULL, true), done);
     }
+done:
+    return status;
+}
+
+/* Transformers gives each added token the next number, whatever the files say. */
+static shoal_status check_t5_numbers(const struct adding *adding)
+{
+    const json_int_t count = adding->size - adding->pieces;
+    json_int_t behind = 0;
+    size_t i;
+    json_t *entry;
+    bool *used = shoali_calloc((size_t)count + 1, sizeof *used, "added tokens");
+    if (!used)
+        return SHOAL_ENOMEM;
+    json_array_foreach(adding->list, i, entry)
+    {
+        const json_int_t at = json_integer_value(json_object_get(entry, "id")) - adding->pieces;
+        behind += at >= 0;
+        used[at >= 0 ? at : count] = true;
+    }
+    bool whole = behind == count;
+    for (json_int_t at = 0; at < count; at++)
+        whole = whole && used[at];
+    shoali_free(used);
+    return whole ? SHOAL_OK : refuse_t5(adding, "tokenizer_config.json, added_tokens.json");
+}
+
+static shoal_status add_t5(struct adding *adding)
+{
+    shoal_status status;
+    const json_t *first = json_object_get(adding->index, "<extra_id_0>");
+    const bool is_piece = first && json_integer_value(first) < adding->pieces;
+    if (!is_t5(adding) || is_piece)
+        return SHOAL_OK;
+    SHOAL_TRY(status, add_extra_ids(adding), done);
+    SHOAL_TRY(status, check_t5_numbers(adding), done);
 done:
     return status;
 }
@@ -410,10 +489,11 @@ static shoal_status collect(struct adding *adding, json_t *root)
     const bool whole = adding->vocabulary == SHOALI_VOCABULARY_JSON;
     const bool takes = takes_own(adding);
     SHOAL_TRY(status, index_strings(root, adding), done);
+    adding->pieces = adding->size;
     if (whole) /* the file's own go before those of the files next to it */
         SHOAL_TRY(status, put_list(adding, own), done);
     SHOAL_TRY(status, add_numbered(adding), done);
-    SHOAL_TRY(status, add_extra_ids(adding), done);
+    SHOAL_TRY(status, add_t5(adding), done);
     SHOAL_TRY(status, add_named(adding), done);
     if (takes && adding->vocabulary == SHOALI_VOCABULARY_PIECES)
         SHOAL_TRY(status, add_pieces(adding, root), done);

@@ -19,8 +19,11 @@ static shoal_status read_one(const struct shoali_sidecars *sidecars, const char 
     *root = NULL;
     if (!path)
         return SHOAL_ENOMEM;
-    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode))
+    if (stat(path, &info) != 0)
         return SHOAL_OK;
+    if (!S_ISREG(info.st_mode))
+        return SHOAL_FAIL(SHOAL_ECONFIG, "%s is no plain file: replace it by one, or remove it",
+                          path);
     SHOAL_TRY(status, shoali_read_json_file(path, root), done);
     if (!json_is_object(*root))
         status = SHOAL_FAIL(SHOAL_ECONFIG, "%s: an object is expected", path);

@@ -6,6 +6,7 @@
 #include "base/test_folder.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 static void put(const char *name, const char *text)
 {
@@ -19,14 +20,10 @@ static void put(const char *name, const char *text)
 
 static void clear(void)
 {
-    static const char *const names[] = {"vocab.json",
-                                        "merges.txt",
-                                        "vocab.txt",
-                                        "config.json",
-                                        "tokenizer_config.json",
-                                        "tokenizer.json",
-                                        "added_tokens.json",
-                                        "special_tokens_map.json"};
+    static const char *const names[] = {
+        "vocab.json",     "merges.txt",        "vocab.txt",
+        "spiece.model",   "config.json",       "tokenizer_config.json",
+        "tokenizer.json", "added_tokens.json", "special_tokens_map.json"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         put(names[i], NULL);
 }
@@ -42,6 +39,19 @@ static void put_bert(void)
 {
     clear();
     put("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n");
+}
+
+/* Five pieces of a unigram model, without scores. */
+static void put_t5(void)
+{
+    clear();
+    put("spiece.model", "\x0a\x09\x0a\x05<pad>\x18\x03"
+                        "\x0a\x08\x0a\x04</s>\x18\x03"
+                        "\x0a\x09\x0a\x05<unk>\x18\x02"
+                        "\x0a\x05\x0a\x03\xe2\x96\x81"
+                        "\x0a\x03\x0a\x01"
+                        "a"
+                        "\x12\x02\x18\x01");
 }
 
 static void refused(const char *words)
@@ -103,6 +113,54 @@ static void test_refused_keys(void **state)
         put_bert();
         put("tokenizer_config.json", bert[i][0]);
         refused(bert[i][1]);
+    }
+}
+
+/* A pipe would be waited for; a folder cannot be read. */
+static void test_no_plain_file(void **state)
+{
+    (void)state;
+    char path[256];
+    put_gpt2();
+    snprintf(path, sizeof path, "%s/added_tokens.json", folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    refused("added_tokens.json is no plain file");
+}
+
+/* T5's extra ids stand right behind the pieces, and other tokens behind them without a gap. */
+static void test_t5_numbers(void **state)
+{
+    (void)state;
+    static const char *const rows[][3] = {
+        {"\"extra_ids\":2", "{\"<extra_id_1>\":5,\"<extra_id_0>\":6,\"<x>\":7}", NULL},
+        {"\"extra_ids\":2", "{\"<x>\":7}", NULL},
+        {"\"extra_ids\":0", "{\"<x>\":5}", NULL},
+        {"\"extra_ids\":2", "{\"<x>\":5}", "T5 has its extra_ids right behind the pieces"},
+        {"\"extra_ids\":2", "{\"<x>\":8}", "T5 has its extra_ids right behind the pieces"},
+        {"\"extra_ids\":2", "{\"<extra_id_0>\":5}", "T5 has its extra_ids right behind the pieces"},
+        {"\"x\":0", "{\"<x>\":5}", "T5 has its extra_ids right behind the pieces"},
+        {"\"extra_ids\":-1", "{}", "extra_ids: a number from 0"},
+        {"\"extra_ids\":2,\"additional_special_tokens\":[\"<extra_id_0>\"]", "{}",
+         "additional_special_tokens has 1 of T5's 2 extra ids"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        shoal_tokenizer *tokenizer = NULL;
+        char config[256];
+        snprintf(config, sizeof config, "{\"tokenizer_class\":\"T5Tokenizer\",%s}", rows[i][0]);
+        put_t5();
+        put("tokenizer_config.json", config);
+        put("added_tokens.json", rows[i][1]);
+        if (rows[i][2]) {
+            refused(rows[i][2]);
+            continue;
+        }
+        ok(shoal_tokenizer_open(folder, &tokenizer));
+        int32_t ids[8];
+        int64_t count;
+        ok(shoal_tokenizer_encode(tokenizer, "a<x>", 4, ids, 8, &count));
+        assert_int_equal(ids[count - 1], i == 2 ? 5 : 7);
+        assert_int_equal(shoal_tokenizer_vocab_size(tokenizer), i == 2 ? 6 : 8);
+        shoal_tokenizer_destroy(tokenizer);
     }
 }
 
@@ -186,10 +244,9 @@ static void test_tokenizer_json(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused_keys),
-        cmocka_unit_test(test_other_keys),
-        cmocka_unit_test(test_named_tokens),
-        cmocka_unit_test(test_tokenizer_json),
+        cmocka_unit_test(test_refused_keys), cmocka_unit_test(test_no_plain_file),
+        cmocka_unit_test(test_t5_numbers),   cmocka_unit_test(test_other_keys),
+        cmocka_unit_test(test_named_tokens), cmocka_unit_test(test_tokenizer_json),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
