@@ -87,23 +87,37 @@ static bool leaves_default(const struct shoali_option *row, json_t *value)
     return row->state != SHOALI_DEAD && (json_is_null(value) || is_auto(row, value));
 }
 
-/* `false` where a number or an object is asked for: a new 0, or null as if it were not given; NULL
- * without memory. */
-static json_t *read_false(const struct shoali_option *row, const char *path)
+/* Whether the row is a number that may have this value. */
+static bool takes_number(const struct shoali_option *row, double value)
 {
-    const bool number = row->type == SHOALI_INT || row->type == SHOALI_FLOAT;
-    const bool has_zero = (row->min == 0.0 && row->max == 0.0) || (row->min <= 0 && row->max >= 0);
-    SHOALI_WARN_FIRST("config", "%s is false: it is %s", path,
-                      number && has_zero ? "taken as 0" : "left out");
-    return number && has_zero ? json_integer(0) : json_null();
+    const bool unbounded = row->min == 0.0 && row->max == 0.0;
+    return (row->type == SHOALI_INT || row->type == SHOALI_FLOAT) &&
+           (unbounded || (row->min <= value && row->max >= value));
 }
 
-static bool is_false(const struct shoali_option *row, const json_t *value)
+/* A boolean where a number or an object is asked for: a new 0 or 1, as Python counts them, or null
+ * as if false were not given; NULL without memory. */
+static json_t *read_bool(const struct shoali_option *row, const json_t *value, const char *path)
+{
+    const int on = json_is_true(value);
+    if (takes_number(row, on)) {
+        SHOALI_WARN_FIRST("config", "%s is %s: it is taken as %d", path, on ? "true" : "false", on);
+        return json_integer(on);
+    }
+    SHOALI_WARN_FIRST("config", "%s is false: it is left out", path);
+    return json_null();
+}
+
+/* Whether read_bool is for the value: any false, and a true that means 1 whether it is read as a
+ * number or as "on", which is the default. */
+static bool is_bool(const struct shoali_option *row, const json_t *value)
 {
     const bool section = row->type == SHOALI_SECTION && row->section && !row->section->bare_key;
-    return row->state == SHOALI_SUPPORTED && json_is_false(value) &&
-           (section || row->type == SHOALI_JSON || row->type == SHOALI_INT ||
-            row->type == SHOALI_FLOAT);
+    const bool number = row->type == SHOALI_INT || row->type == SHOALI_FLOAT;
+    if (row->state != SHOALI_SUPPORTED || !json_is_boolean(value))
+        return false;
+    return json_is_true(value) ? row->default_number == 1 && takes_number(row, 1)
+                               : section || number || row->type == SHOALI_JSON;
 }
 
 /* Reads the value of one key; *given is false when it leaves the default. */
@@ -143,7 +157,8 @@ static const char *join(const struct reader *reader, const char *path, const cha
 /* JSON has no comments: people write them as keys. */
 static bool is_note(const char *key)
 {
-    return key[0] == '_' || strncmp(key, "//", 2) == 0 || strcmp(key, "comment") == 0;
+    return key[0] == '_' || key[0] == '#' || strncmp(key, "//", 2) == 0 ||
+           strcmp(key, "comment") == 0;
 }
 
 /* An unknown key that asks for nothing: a note, or what is off and no misspelling. */
@@ -217,8 +232,8 @@ static shoal_status read_key(const struct reader *reader, const struct shoali_se
         json_decref(value);
         value = json_null();
     }
-    if (is_false(row, value)) { /* a singleton, which needs no release */
-        value = read_false(row, key_path);
+    if (is_bool(row, value)) { /* a singleton, which needs no release */
+        value = read_bool(row, value, key_path);
         if (!value)
             return SHOAL_FAIL(SHOAL_ENOMEM, "cannot allocate the value of %s", key_path);
     }

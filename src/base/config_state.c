@@ -232,8 +232,8 @@ shoal_status shoali_config_take(const struct shoali_option *row, const char *sho
         if (status == SHOAL_OK && !is_default(row, input, arena))
             SHOALI_WARN_FIRST("config", "%s has no effect: %s", shown, help);
         break;
-    case SHOALI_NOEFFECT:
-        if (row->type != SHOALI_SECTION && row->type != SHOALI_JSON)
+    case SHOALI_NOEFFECT: /* of a file whatever its value, as in "torch_adam": "torch_impl" */
+        if (row->type != SHOALI_SECTION && row->type != SHOALI_JSON && !input->json)
             status = shoali_config_store(row, input, &ignored, arena);
         if (status == SHOAL_OK)
             SHOALI_INFO("config", "%s has no effect: %s", shown, help);

@@ -6,6 +6,7 @@
 
 #define OPTION(key, type, member, ...) \
     SHOALI_OPTION(struct shoali_adam_params, key, type, member, __VA_ARGS__)
+#define ONE_KERNEL "A choice of torch's; here there is one fused kernel."
 static const struct shoali_option adam_rows[] = {
     SHOALI_OPTIMIZER_ROW_LR(shoali_adam_params),
     OPTION("betas", FLOATS, betas, .default_text = "0.9,0.999",
@@ -26,6 +27,9 @@ static const struct shoali_option adam_rows[] = {
         "torch_adam", BOOL, torch_adam, .state = SHOALI_NOEFFECT,
         .help =
             "Chooses torch's code instead of DeepSpeed's; here both names mean the same formula."),
+    OPTION("fused", BOOL, torch_adam, .state = SHOALI_NOEFFECT, .help = ONE_KERNEL),
+    OPTION("foreach", BOOL, torch_adam, .state = SHOALI_NOEFFECT, .help = ONE_KERNEL),
+    OPTION("capturable", BOOL, torch_adam, .state = SHOALI_NOEFFECT, .help = ONE_KERNEL),
     OPTION("fp32_optimizer_states", BOOL, fp32_optimizer_states, .default_number = 1,
            .state = SHOALI_PENDING,
            .help = "Keep the moments in fp32; false would keep them in the parameter's type."),

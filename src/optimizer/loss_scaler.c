@@ -25,7 +25,7 @@ static const struct shoali_option fp16_rows[] = {
            .max = 1e15, .unit = "steps", .flags = SHOALI_OPTION_TRAINING,
            .help = "Steps without overflow after which the dynamic scale doubles."),
     OPTION(
-        "hysteresis", INT, hysteresis, .default_number = 2, .min = 1, .max = 1e15,
+        "hysteresis", INT, hysteresis, .default_number = 2, .min = 0, .max = 1e15,
         .flags = SHOALI_OPTION_TRAINING,
         .help =
             "Number of overflows at which the scale is halved; earlier ones only skip the step."),
@@ -41,6 +41,8 @@ static const struct shoali_option fp16_rows[] = {
     UNREAD(opt_level, "It is a level of NVIDIA Apex, which is not used."),
     UNREAD(fp16_opt_level, "It is a level of NVIDIA Apex, which is not used."),
     UNREAD(fp16_scale_tolerance, "DeepSpeed reads no key of this name."),
+    UNREAD(dynamic_loss_scale, "DeepSpeed reads no key of this name: use loss_scale, where 0 means "
+                               "dynamic."),
 };
 
 static shoal_status fp16_validate(void *config)
@@ -49,6 +51,10 @@ static shoal_status fp16_validate(void *config)
     if (fp16->loss_scale == 0 && fp16->min_loss_scale == 0) {
         fp16->min_loss_scale = 0x1p-24;
         SHOALI_WARN_FIRST("config", "fp16.min_loss_scale 0 is taken as 2^-24");
+    }
+    if (fp16->hysteresis == 0) { /* with DeepSpeed's count below 1 the scale would never fall */
+        fp16->hysteresis = 1;
+        SHOALI_WARN_FIRST("config", "fp16.hysteresis 0 is taken as 1");
     }
     return SHOAL_OK;
 }

@@ -168,6 +168,10 @@ static void test_section(void **state)
     assert_int_equal(read_fp16("{\"fp16\": {\"loss_scale_window\": 0}}", &config), SHOAL_ECONFIG);
     assert_int_equal(read_fp16("{\"fp16\": {\"loss_scale\": -1}}", &config), SHOAL_ECONFIG);
     assert_int_equal(read_fp16("{\"fp16\": {\"loss_scale\": true}}", &config), SHOAL_ECONFIG);
+    assert_int_equal(read_fp16("{\"fp16\": {\"enabled\": true, \"hysteresis\": 0}}", &config),
+                     SHOAL_OK);
+    assert_int_equal(config.hysteresis, 1);
+    assert_int_equal(read_fp16("{\"fp16\": {\"hysteresis\": -1}}", &config), SHOAL_ECONFIG);
     /* DeepSpeed takes 0 */
     assert_int_equal(read_fp16("{\"fp16\": {\"min_loss_scale\": 0}}", &config), SHOAL_OK);
     assert_true(config.min_loss_scale == 0x1p-24);

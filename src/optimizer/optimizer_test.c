@@ -457,6 +457,9 @@ static void test_config(void **state)
     ok(from_json("\"type\": \"adam\"", &machine->arena, &o));
     assert_true(o.lr == 1e-3 && o.beta[0] == 0.9 && o.beta[1] == 0.999 && o.weight_decay == 0);
     assert_true(o.params.adam.eps == 1e-8 && o.params.adam.adam_w_mode);
+    ok(from_json(
+        "\"type\": \"adam\", \"params\": {\"torch_adam\": \"torch_impl\", \"fused\": true}",
+        &machine->arena, &o)); /* as Habana's files have it: DeepSpeed asks whether it is empty */
     ok(from_json("\"type\": \"SGD\", \"params\": {\"lr\": 0.1, \"momentum\": 0.9}", &machine->arena,
                  &o));
     assert_true(o.lr == 0.1 && o.beta[0] == 0.9 && o.state_count == 1);

@@ -51,8 +51,8 @@ static const struct shoali_option rows[] = {
         .min = 1, .max = BATCH_MAX),
     ROW(ds, BOOL, managed_gradient_accumulation, 1,
         "false: every call of step updates the weights.", PENDING),
-    ROW(ds, INT, steps_per_print, 0, "Steps between progress lines; not given: none.", .min = 1,
-        .max = NO_MAX, BY_RANK),
+    ROW(ds, INT, steps_per_print, 0, "Steps between progress lines; 0 or not given: none.",
+        .min = 0, .max = NO_MAX, BY_RANK),
     ROW(ds, BOOL, dump_state, 0, "Log the configuration at the start, a line per key.", BY_RANK),
     ROW(ds, FLOAT, gradient_clipping, 1, "Largest global L2 norm of the gradient; 0: no limit.",
         .min = 0, .max = NO_MAX, TRAINING),
@@ -62,10 +62,10 @@ static const struct shoali_option rows[] = {
         .min = 1e-30, .max = NO_MAX),
     ROW(ds, ENUM, gradient_allreduce_op, 0, "How gradients of ranks are combined.",
         .choices = gradient_ops, TRAINING),
-    ROW(ds, ENUM, communication_data_type, 0, "Gradients are sent in the type of the training.",
+    ROW(ds, ENUM, communication_data_type, 0, "Gradients are always sent in fp32.",
         .choices = data_types, IDLE),
     ROW(ds, ENUM, seq_parallel_communication_data_type, 0, "No ranks share a sequence.",
-        .choices = data_types, IDLE),
+        .alias = "seq_parallel_comm_data_type", .choices = data_types, IDLE),
     ROW(ds, ENUM, reduction, 0,
         "exact: sums in integers, so that the bits do not depend on the layout (Shoal's own).",
         .choices = reductions, TRAINING),
@@ -134,12 +134,17 @@ static const struct shoali_option rows[] = {
     ROW(ds, JSON, compression_training, 0, "Pruning and quantizing during training.", PENDING),
 
     UNREAD("disable_allgather", "It never had an effect."),
+    UNREAD("fp32_allreduce", "Gradients are always sent in fp32."),
+    UNREAD("allgather_size", "Use zero_optimization.allgather_bucket_size."),
+    UNREAD("zero_max_elements_per_comm", "Use zero_optimization.reduce_bucket_size."),
+    UNREAD("zero_reduce_scatter", "Use zero_optimization.reduce_scatter."),
     UNREAD("eigenvalue", "Only quantize_training reads it."),
     UNREAD("cuda_visible_devices", "Set the variable CUDA_VISIBLE_DEVICES."),
     UNREAD("log", "DeepSpeed reads no section of this name: keys such as steps_per_print stand "
                   "outside."),
     UNREAD("comms_config", "DeepSpeed reads no section of this name: use comms_logger."),
     UNREAD("monitor_config", "DeepSpeed reads no section of this name: use csv_monitor."),
+    UNREAD("memory_break_down", "DeepSpeed reads no key of this name: use memory_breakdown."),
     UNREAD("memory_efficient_linear", "Linear layers never save their weight."),
     UNREAD("offload_optimizer", "DeepSpeed reads it in zero_optimization only."),
     UNREAD("offload_param", "DeepSpeed reads it in zero_optimization only."),
@@ -148,6 +153,8 @@ static const struct shoali_option rows[] = {
     UNREAD("use_cpu", NOT_READ),
     UNREAD("same_network", NOT_READ),
     UNREAD("communication", NOT_READ),
+    UNREAD("memory_optimization", NOT_READ),
+    UNREAD("preserve_fp32", NOT_READ),
     UNREAD("disable_fused_adam", NOT_READ),
     UNREAD("zero3_init_flag", "Accelerate reads it, in its own file."),
     UNREAD("zero3_save_16bit_model", "Accelerate reads it, in its own file."),
@@ -409,19 +416,20 @@ void shoali_ds_config_markdown(struct shoali_str *out)
         "For users: which keys may `ds_config.json` have, and what does each mean?\n\n"
         "`shoal help config` makes this page; do not edit it. The keys are DeepSpeed's; keys of "
         "Shoal's own are marked. Comments (`//` and `/* */`) are allowed, and so are notes: keys "
-        "that begin with `_` or `//`, and `comment`. The values `\"auto\"` and `null` leave the "
+        "that begin with `_`, `#` or `//`, and `comment`. The values `\"auto\"` and `null` leave "
+        "the "
         "default. A key is *off* if its value is `null`, `false`, `{}` or `\"enabled\": false`.\n\n"
         "| key | what happens |\n|---|---|\n"
         "| unknown | an error that names the nearest known key. If it is off and no known key is "
         "near, it is accepted |\n"
         "| marked \"Not supported yet\" | an error, unless its value is the default |\n"
         "| marked \"Deprecated\" | an error that names the replacement, unless it is off |\n"
-        "| marked \"No effect\" | accepted; a notice says why |\n"
+        "| marked \"No effect\" | accepted, whatever its value; a notice says why |\n"
         "| marked \"Accepted, no effect\" | changes no result; another value than the default "
         "costs one warning, which says what happens |\n"
         "| marked \"Old name\" | taken with its modern meaning, and one warning |\n"
-        "| a boolean with the value 0, 1, `\"true\"` or `\"false\"`; a number written as text | "
-        "taken, with one warning |\n\n"
+        "| a boolean with the value 0, 1, `\"true\"` or `\"false\"`; a number written as text, "
+        "`false` (0), or `true` where the default is 1 | taken, with one warning |\n\n"
         "Flags of `shoal pretrain` fill what the file leaves out or has as `\"auto\"`: `--lr`, "
         "`--micro-batch-size`, `--bf16` and others. `--train-iters` fills `total_num_steps` of a "
         "schedule; `--lr-warmup-iters` fills `warmup_num_steps`, which is 0 otherwise. Without a "

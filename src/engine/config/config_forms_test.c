@@ -82,9 +82,19 @@ static void test_accepted_keys_say_what_happens(void **state)
         {"\"compile\": {\"disable\": false}", "compiled ahead"},
         {"\"offload_optimizer\": {\"device\": \"cpu\"}", "zero_optimization only"},
         {"\"disable_allgather\": true", "never had an effect"},
+        {"\"fp32_allreduce\": true", "always sent in fp32"},
+        {"\"communication_data_type\": \"fp16\"", "always sent in fp32"},
+        {"\"seq_parallel_comm_data_type\": \"bf16\"", "No ranks share a sequence"},
+        {"\"allgather_size\": 500000000", "Use zero_optimization.allgather_bucket_size"},
+        {"\"flops_profiler\": {\"start_step\": 5}", "Use profile_step"},
         {"\"optimizer\": {\"type\": \"Adam\", \"adam_w_mode\": true}", "in params only"},
         {"\"fp16\": {\"opt_level\": \"O2\"}", "NVIDIA Apex"},
         {"\"fp16\": {\"min_loss_scale\": 0}", "min_loss_scale 0 is taken as 2^-24"},
+        {"\"fp16\": {\"hysteresis\": 0}", "hysteresis 0 is taken as 1"},
+        {"\"fp16\": {\"dynamic_loss_scale\": true}", "use loss_scale, where 0 means dynamic"},
+        {"\"flops_profiler\": {\"step\": 1}", "step has no effect"},
+        {"\"memory_break_down\": false", "use memory_breakdown"},
+        {"\"memory_optimization\": {\"enable_memory_logging\": true}", "reads no key"},
         {"\"optimizer\": {\"type\": \"Adam\", \"weight_decay\": 0.1}", "in params only"},
         {"\"pipeline\": {\"activation_checkpointing\": false}", "activation_checkpoint_interval"},
         {"\"flops_profiler\": {\"enabled\": true}", "No report is written"},
@@ -149,6 +159,10 @@ static void test_old_names(void **state)
     assert_true(shoali_config_given(&shoali_zero_section, zero,
                                     "stage3_gather_16bit_weights_on_model_save"));
     shoali_ds_config_fini(&config);
+    read_noticed("{\"zero_optimization\": {\"stage\": 2, \"find_unused_parameters\": false}}",
+                 "It means ignore_unused_parameters", &config);
+    assert_false(zero->ignore_unused_parameters);
+    shoali_ds_config_fini(&config);
     read_noticed("{\"aio\": {\"thread_count\": 3}}", "It means intra_op_parallelism", &config);
     assert_int_equal(config.aio.intra_op_parallelism, 3);
     shoali_ds_config_fini(&config);
@@ -204,7 +218,10 @@ static void test_forms_that_are_taken(void **state)
     read_noticed("{\"gradient_clipping\": false}", "it is taken as 0", &config);
     assert_true(config.gradient_clipping == 0);
     shoali_ds_config_fini(&config);
-    read_noticed("{\"steps_per_print\": false}", "it is left out", &config);
+    read_noticed("{\"gradient_clipping\": true}", "it is taken as 1", &config);
+    assert_true(config.gradient_clipping == 1);
+    shoali_ds_config_fini(&config);
+    read_noticed("{\"steps_per_print\": false}", "it is taken as 0", &config);
     assert_int_equal(config.steps_per_print, 0);
     shoali_ds_config_fini(&config);
     read_noticed("{\"activation_checkpointing\": false}", "it is left out", &config);
@@ -220,7 +237,9 @@ static void test_forms_that_are_taken(void **state)
     read_noticed("{\"zero3_init_flag\": true}", "Accelerate reads it", &config);
     shoali_ds_config_fini(&config);
     expect_error("{\"activation_checkpointing\": true}", SHOAL_ECONFIG, "must be a section");
-    read_text("{\"_comment\": \"why\", \"fp16\": {\"comment\": \"none\"}}", &config);
+    read_text("{\"_comment\": \"why\", \"fp16\": {\"comment\": \"none\"}, "
+              "\"#flops_profiler\": {\"enabled\": true}}",
+              &config);
     shoali_ds_config_fini(&config);
     read_noticed("{\"moe_gating\": {\"enabled\": false}}", "moe_gating is ignored", &config);
     shoali_ds_config_fini(&config);

@@ -41,6 +41,9 @@ static const struct shoali_option flops_profiler_rows[] = {
     ROW(flops_profiler, INT, top_modules, 1, "Layers listed per depth.", .min = 1, .max = NO_MAX),
     ROW(flops_profiler, BOOL, detailed, 1, "Print the whole tree.", ),
     ROW(flops_profiler, STRING, output_file, 0, "File for the report.", ),
+    {.key = "start_step", .type = SHOALI_JSON, NOEFFECT, .help = "Use profile_step."},
+    {.key = "end_step", .type = SHOALI_JSON, NOEFFECT, .help = "Use profile_step."},
+    UNREAD(step),
     UNREAD(warm_up),
     UNREAD(end_profile_step),
 };

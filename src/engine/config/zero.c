@@ -168,6 +168,8 @@ static const struct shoali_option zero_rows[] = {
     ROW(zero, BOOL, ignore_unused_parameters, 1,
         "If a trainable parameter gets no gradient from any micro-batch of a step: true: warn once "
         "per parameter; false: an error before the update."),
+    ROW_AS("find_unused_parameters", zero, BOOL, ignore_unused_parameters, 1,
+           "It means ignore_unused_parameters.", RENAMED, .instead = "ignore_unused_parameters"),
     ROW(zero, BOOL, legacy_stage1, 0, "There is one implementation of stage 1.", NOEFFECT),
     ROW(zero, BOOL, round_robin_gradients, 0,
         "Every bucket is always partitioned equally over the ranks.", NOEFFECT),
