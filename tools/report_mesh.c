@@ -187,7 +187,7 @@ static shoal_status list_exact(const struct mesh_options *options, struct listin
     struct shoali_json *document = NULL;
     if (!options->deepspeed_config)
         return SHOAL_OK;
-    SHOAL_TRY(status, shoali_json_load(options->deepspeed_config, &document), done);
+    SHOAL_TRY(status, shoali_json_load_config(options->deepspeed_config, &document), done);
     const json_t *root = shoali_json_root(document);
     const char *reduction = json_string_value(json_object_get(root, "reduction"));
     const json_t *splits = json_object_get(root, "exact_splits");

@@ -158,6 +158,8 @@ struct json_t;
 SHOAL_CHECKED shoal_status shoali_json_parse(const char *text, size_t bytes, const char *file_name,
                                              struct shoali_json **document);
 SHOAL_CHECKED shoal_status shoali_json_load(const char *path, struct shoali_json **document);
+/* The same of a configuration that people write, which may be Hjson (config_hjson.c). */
+SHOAL_CHECKED shoal_status shoali_json_load_config(const char *path, struct shoali_json **document);
 /* DIR/NAME as an object, owned (json_decref); *object is NULL where there is no such file. */
 SHOAL_CHECKED shoal_status shoali_json_load_object(const char *dir, const char *name,
                                                    struct json_t **object);

@@ -207,7 +207,7 @@ shoal_status shoal_elasticity_describe(const char *config_path, int64_t world_si
     struct description of = {.world = world_size};
     *text = NULL;
     shoali_arena_init(&arena);
-    SHOAL_TRY(status, shoali_json_load(config_path, &document), done);
+    SHOAL_TRY(status, shoali_json_load_config(config_path, &document), done);
     SHOAL_TRY(status, shoali_elastic_read(document, config_path, &arena, &of.config, &of.exact),
               done);
     status = find(&of, &arena);

@@ -203,7 +203,7 @@ shoal_status mesh_flags_take_config(struct mesh_flags *flags, const char *path,
     struct shoali_json *document = NULL;
     if (!path)
         return SHOAL_OK;
-    SHOAL_TRY(status, shoali_json_load(path, &document), done);
+    SHOAL_TRY(status, shoali_json_load_config(path, &document), done);
     SHOAL_TRY(status, take_tensor(flags, document), done);
     SHOAL_TRY(status,
               take_size(flags, document, "pipeline.stages", "pipeline-model-parallel-size",

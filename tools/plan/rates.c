@@ -36,7 +36,7 @@ static bool has_bf16(const struct planning *planning)
     const shoal_status status =
         args->config_text ? shoali_json_parse(args->config_text, strlen(args->config_text),
                                               "the configuration", &document)
-                          : shoali_json_load(args->config_path, &document);
+                          : shoali_json_load_config(args->config_path, &document);
     bool found = false;
     if (status < 0)
         shoali_error_clear(); /* the engine will say it */

@@ -408,7 +408,7 @@ shoal_status pretrain_load_config(const struct pretrain_options *options,
                                   struct shoali_json **document)
 {
     if (options->deepspeed_config)
-        return shoali_json_load(options->deepspeed_config, document);
+        return shoali_json_load_config(options->deepspeed_config, document);
     return shoali_json_parse("{}", 2, "the command line", document);
 }
 

@@ -379,7 +379,7 @@ shoal_status shoali_ds_config_init(struct shoali_ds_config *config, const char *
     }
     SHOAL_TRY(status, shoali_config_defaults(&shoali_ds_section, config, &config->arena), done);
     if (path)
-        SHOAL_TRY(status, shoali_json_load(path, &config->document), done);
+        SHOAL_TRY(status, shoali_json_load_config(path, &config->document), done);
     if (text) {
         struct shoali_json *original = config->document;
         config->document = NULL;
@@ -415,7 +415,8 @@ void shoali_ds_config_markdown(struct shoali_str *out)
         "# The configuration file\n\n"
         "For users: which keys may `ds_config.json` have, and what does each mean?\n\n"
         "`shoal help config` makes this page; do not edit it. The keys are DeepSpeed's; keys of "
-        "Shoal's own are marked. Comments (`//` and `/* */`) are allowed, and so are notes: keys "
+        "Shoal's own are marked. The file is JSON or, as for DeepSpeed, Hjson: commas and quotes "
+        "may be left out. Comments (`#`, `//` and `/* */`) are allowed, and so are notes: keys "
         "that begin with `_`, `#` or `//`, and `comment`. The values `\"auto\"` and `null` leave "
         "the "
         "default. A key is *off* if its value is `null`, `false`, `{}` or `\"enabled\": false`.\n\n"

@@ -243,7 +243,7 @@ static shoal_status find(struct search *search)
     const shoal_engine_args *engine = search->engine;
     SHOAL_TRY(status, shoal_plan_make(engine, search->args, &now), done);
     if (engine->config_path)
-        SHOAL_TRY(status, shoali_json_load(engine->config_path, &document), done);
+        SHOAL_TRY(status, shoali_json_load_config(engine->config_path, &document), done);
     else
         SHOAL_TRY(status,
                   shoali_json_parse(engine->config_text, strlen(engine->config_text),

@@ -79,7 +79,7 @@ static shoal_status read_section(struct shoali_agent *agent)
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "--elastic_training: the section elasticity of the configuration sets "
                           "the allowed numbers of ranks: give the program --deepspeed_config FILE");
-    SHOAL_TRY(status, shoali_json_load(path, &document), done);
+    SHOAL_TRY(status, shoali_json_load_config(path, &document), done);
     SHOAL_TRY(status, shoali_elastic_read(document, path, &agent->arena, &agent->config, &exact),
               done);
     SHOAL_TRY(status, shoali_elastic_check_scheduler(&agent->config), done);

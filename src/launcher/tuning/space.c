@@ -140,7 +140,7 @@ shoal_status shoali_tuning_read(struct shoali_tuning *tuning)
         return SHOAL_FAIL(SHOAL_EINVAL,
                           "--autotuning starts the program with other configurations: give it "
                           "--deepspeed_config FILE");
-    SHOAL_TRY(status, shoali_json_load(tuning->config_path, &tuning->document), done);
+    SHOAL_TRY(status, shoali_json_load_config(tuning->config_path, &tuning->document), done);
     tuning->root = shoali_json_root(tuning->document);
     SHOAL_TRY(status,
               shoali_config_defaults(&shoali_autotuning_section, &tuning->config, &tuning->arena),
