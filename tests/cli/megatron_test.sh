@@ -175,6 +175,13 @@ losses $mapped $base --train-samples 160
 [ "$lines" = "$ordered" ] || complain "--train-samples has another order than as many --train-iters"
 losses $mapped $base --train-iters 40 --lr-decay-iters 40 --dataloader-type cyclic
 [ "$lines" != "$ordered" ] || complain "another order has the same losses"
+# random tokens are of as many kinds as the tokenizer has, so that the model has its size
+expect 0 $train $base --train-iters 1 $gpt2
+says "tokens of 97 kinds"
+expect 0 $train $base --train-iters 1 $gpt2 --vocab-size 300
+says "tokens of 300 kinds"
+expect 2 $train $base --train-iters 1 --tokenizer-type GPT2BPETokenizer --vocab-file absent.json --merge-file merges.txt
+says "absent.json"
 losses $mapped $base --train-samples 1000 --train-tokens $((160 * 16)) --lr-decay-iters 40
 [ "$(grep -c 'global batch' <<<"$lines")" = 40 ] || complain "2560 tokens are not 40 steps: $lines"
 [ "$lines" != "$ordered" ] || complain "1000 samples have the order of 160"

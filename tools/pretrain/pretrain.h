@@ -257,6 +257,7 @@ void pretrain_loader_args(const struct pretrain_options *options, shoal_split sp
 struct pretrain_tokenizer {
     shoal_tokenizer *tokenizer; /* owned; NULL: byte or char by name, or as the data say */
     char source[300];
+    int32_t mock_vocab_size; /* of --mock-data with flags of a tokenizer; 0: none */
 };
 /* Completes the tokenizer of the checkpoint, NULL if it has none, with those of flags and folder.
  * `compares`: refuses flags that name another one; one rank does. */

@@ -126,6 +126,22 @@ done:
     return status;
 }
 
+/* Random tokens are of as many kinds as the tokenizer of the flags has, so that the model has the
+ * size that it has with data. */
+static shoal_status count_mock(const struct pretrain_options *options,
+                               struct pretrain_tokenizer *own)
+{
+    shoal_status status = SHOAL_OK;
+    shoal_tokenizer *given = NULL;
+    if (options->vocab_size > 0)
+        return SHOAL_OK;
+    SHOAL_TRY(status, load_flags(options, &given), done);
+    own->mock_vocab_size = given ? shoal_tokenizer_vocab_size(given) : 0;
+done:
+    shoal_tokenizer_destroy(given);
+    return status;
+}
+
 shoal_status pretrain_choose_tokenizer(const struct pretrain_options *options, bool compares,
                                        struct pretrain_tokenizer *own)
 {
@@ -134,7 +150,7 @@ shoal_status pretrain_choose_tokenizer(const struct pretrain_options *options, b
     shoal_tokenizer *given = NULL;
     const bool flags = has_flags(options), other = options->data.allow_other_tokenizer;
     if (options->mock_data)
-        return SHOAL_OK;
+        return count_mock(options, own);
     SHOAL_TRY(status, load_own(options, own), done);
     const bool continues = own->tokenizer && !options->hub.folder;
     if (continues && compares && !other)
