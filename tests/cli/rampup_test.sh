@@ -82,6 +82,11 @@ refuses_steps "16:4" "must set the batch from 0 tokens on"
 refuses_steps "0:4 320:8 330:16" "320 and 330 tokens are both 20 samples of --seq-length 16"
 refuses_steps "0:6 320:16" "the batch 6 is not a multiple of 4, which is micro-batch 2 * 2 data-parallel ranks"
 refuses_steps "0:4 320:12" "the largest batch is 12, and train_batch_size is 16"
+# Megatron refuses --global-batch-size beside a schedule: the largest batch is then the full one
+sed 's/"train_batch_size": 16, //' ds.json >bare.json
+expect 0 ${train/ds.json/bare.json} $steps $schedule --micro-batch-size 2
+[ "$(batches)" = "4 4 4 4 4 12 12 12 16 8 8 8 " ] || complain "a schedule without a batch: $(batches)"
+[ "$(final_loss)" = "$loss" ] || complain "a schedule without a batch: $(final_loss), with one: $loss"
 expect 2 $two $train --step-batch-size-schedule 0:16 $ramp
 says "--rampup-batch-size and --step-batch-size-schedule both change the batch size"
 

@@ -10,8 +10,10 @@
  * on, whatever batches came before. */
 #include "pretrain/pretrain.h"
 
+#include "base/json.h"
 #include "base/str.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,13 +154,36 @@ done:
     return status;
 }
 
+static int64_t largest_of(const struct pretrain_schedule *schedule)
+{
+    int64_t largest = 0;
+    for (int32_t i = 0; i < schedule->count; i++)
+        largest = schedule->entry[i].batch > largest ? schedule->entry[i].batch : largest;
+    return largest;
+}
+
+shoal_status pretrain_schedule_take_batch(struct pretrain_options *options)
+{
+    shoal_status status;
+    struct shoali_json *document = NULL;
+    if (options->schedule.count == 0 || options->shared.global_batch_size > 0)
+        return SHOAL_OK;
+    SHOAL_TRY(status, pretrain_load_config(options, &document), done);
+    const json_t *root = shoali_json_root(document);
+    if (!json_is_number(json_object_get(root, "train_batch_size")) &&
+        !json_is_number(json_object_get(root, "gradient_accumulation_steps")))
+        options->shared.global_batch_size = largest_of(&options->schedule);
+done:
+    shoali_json_close(document);
+    return status;
+}
+
 shoal_status pretrain_schedule_check(const struct pretrain_schedule *schedule, int64_t full,
                                      int64_t micro, int64_t data_ranks)
 {
-    int64_t largest = 0;
+    const int64_t largest = largest_of(schedule);
     for (int32_t i = 0; i < schedule->count; i++) {
         const int64_t batch = schedule->entry[i].batch;
-        largest = batch > largest ? batch : largest;
         if (batch % (micro * data_ranks))
             return SHOAL_FAIL(SHOAL_ECONFIG,
                               SCHEDULE ": the batch %lld is not a multiple of %lld, which is "

@@ -64,6 +64,13 @@ static bool given(const struct pretrain_options *options, const char *flag)
     return shoali_config_given(&pretrain_shared_section, &options->shared, flag);
 }
 
+/* Also the batch of --step-batch-size-schedule, which stands for --global-batch-size. */
+static bool sets(const struct pretrain_options *options, const char *flag)
+{
+    return given(options, flag) ||
+           (strcmp(flag, "global-batch-size") == 0 && options->shared.global_batch_size > 0);
+}
+
 static json_t *flag_value(const struct pretrain_options *options, const char *flag)
 {
     for (int32_t i = 0; i < pretrain_shared_section.row_count; i++) {
@@ -451,7 +458,7 @@ shoal_status pretrain_config(const struct pretrain_options *options, const char 
     SHOAL_TRY(status, merge_momentum(options, root, &changed), done);
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         bool *flag = pairs[i].index >= 0 ? &betas_changed : &changed;
-        if (given(options, pairs[i].flag))
+        if (sets(options, pairs[i].flag))
             SHOAL_TRY(status, merge(options, root, &pairs[i], flag), done);
     }
     SHOAL_TRY(status, merge_distributed(options, root, &changed), done);

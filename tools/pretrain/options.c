@@ -537,6 +537,7 @@ shoal_status pretrain_options_init(struct pretrain_options *options,
         status,
         pretrain_schedule_read(&options->schedule_words, options->seq_length, &options->schedule),
         done);
+    SHOAL_TRY(status, pretrain_schedule_take_batch(options), done);
     if (options->ramp.start > 0 && options->schedule.count > 0) {
         status = SHOAL_FAIL(SHOAL_EINVAL, "--rampup-batch-size and --step-batch-size-schedule "
                                           "both change the batch size: give one of them");

@@ -393,6 +393,9 @@ SHOAL_CHECKED shoal_status pretrain_ramp_check(const struct pretrain_ramp *ramp,
 SHOAL_CHECKED shoal_status pretrain_schedule_read(const struct shoali_strings *words,
                                                   int64_t seq_length,
                                                   struct pretrain_schedule *schedule);
+/* Without a batch of the flags or the configuration the largest entry is the full batch, as in
+ * Megatron, which refuses --global-batch-size beside a schedule. */
+SHOAL_CHECKED shoal_status pretrain_schedule_take_batch(struct pretrain_options *options);
 /* As pretrain_ramp_check: the largest is `full`. */
 SHOAL_CHECKED shoal_status pretrain_schedule_check(const struct pretrain_schedule *schedule,
                                                    int64_t full, int64_t micro, int64_t data_ranks);
