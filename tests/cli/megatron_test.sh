@@ -55,6 +55,13 @@ script megatron-gpt3-175b gpt $size --attention-backend auto --micro-batch-size 
     --step-batch-size-schedule "0:2 64:4" --adam-beta1 0.9 --adam-beta2 0.95 --init-method-std 0.006 --clip-grad 1.0 --fp16 --lr 6.0e-5 \
     --lr-decay-style cosine --min-lr 6.0e-6 --lr-warmup-fraction .001 --lr-decay-iters 430 --tensor-model-parallel-size 1 \
     --pipeline-model-parallel-size 1 $files --split 949,50,1 $every $again --tensorboard-dir board
+# its test of 15 billion parameters: the largest batch stands in the schedule alone; 0 turns exits off
+script megatron-gpt3-15b gpt $size --micro-batch-size 1 --step-batch-size-schedule "0:2 64:4" --train-samples 12 --lr-decay-samples 12 \
+    --lr-warmup-samples 4 --lr 4.5e-4 --min-lr 4.5e-5 --lr-decay-style cosine --clip-grad 1.0 --weight-decay 0.1 --bf16 --no-load-optim \
+    --exit-interval 0 --exit-duration-in-mins 0 --squared-relu --disable-bias-linear --position-embedding-type rope --rotary-percent 0.5 \
+    --untie-embeddings-and-output-weights --use-mcore-models --test-mode --tiktoken-num-special-tokens 1000 --hybrid-mlp-ratio 0.0 \
+    --encoder-tensor-model-parallel-size 0 $files --split 949,50,1 $every --save run
+says "batch: 4 samples" "--no-load-optim has no effect without --load" "--test-mode has no effect"
 script megatron-bert-340m bert $size --attention-backend auto --micro-batch-size 1 --global-batch-size 4 --train-iters 3 \
     --weight-decay 1e-2 --clip-grad 1.0 --fp16 --lr 0.0001 --lr-decay-iters 99 --lr-decay-style linear --min-lr 1.0e-5 --weight-decay 1e-2 \
     --lr-warmup-fraction .01 --clip-grad 1.0 --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 $sentences --split 949,50,1 \
@@ -127,6 +134,7 @@ stops "--num-experts is not supported" gpt $more --num-experts 64 128
 stops "--kd is not supported, see docs/FEATURES.md" gpt $more --kd --kd-beta-ce 1 --num-layers-teacher 24
 stops "--ds-sequence-parallel-size is not supported, see docs/PARALLEL.md" gpt $more --ds-sequence-parallel-size 2
 stops "--data-efficiency-curriculum-learning is not supported" gpt $more --data-efficiency-curriculum-learning
+stops "--optimizer is not supported, see docs/FEATURES.md: the optimizers are" gpt $more --optimizer dist_muon
 stops "--moe-router-something is not supported" gpt $more --moe-router-something
 
 # ---- flags that mean something, against what they mean ----
@@ -167,6 +175,13 @@ losses $train $base --train-iters 6 --lr-decay-samples 26 --lr-warmup-samples 8
 [ "$lines" != "$wanted" ] || complain "a decay of 6.5 batches is one of 6"
 losses $train $base --train-iters 6 --lr-warmup-iters 2 --optimizer sgd --sgd-momentum 0.9
 [ "$lines" != "$wanted" ] || complain "--optimizer sgd trains with Adam"
+# random tokens are of as many kinds as the tokenizer has, so that the model has its size
+expect 0 $train $base --train-iters 1 $gpt2
+says "tokens of 97 kinds"
+expect 0 $train $base --train-iters 1 $gpt2 --vocab-size 300
+says "tokens of 300 kinds"
+expect 2 $train $base --train-iters 1 --tokenizer-type GPT2BPETokenizer --vocab-file absent.json --merge-file merges.txt
+says "absent.json"
 # the order of data files is that of as many samples
 mapped=${train/--mock-data/$files --split 949,50,1}
 losses $mapped $base --train-iters 40 --lr-decay-iters 40
@@ -175,13 +190,6 @@ losses $mapped $base --train-samples 160
 [ "$lines" = "$ordered" ] || complain "--train-samples has another order than as many --train-iters"
 losses $mapped $base --train-iters 40 --lr-decay-iters 40 --dataloader-type cyclic
 [ "$lines" != "$ordered" ] || complain "another order has the same losses"
-# random tokens are of as many kinds as the tokenizer has, so that the model has its size
-expect 0 $train $base --train-iters 1 $gpt2
-says "tokens of 97 kinds"
-expect 0 $train $base --train-iters 1 $gpt2 --vocab-size 300
-says "tokens of 300 kinds"
-expect 2 $train $base --train-iters 1 --tokenizer-type GPT2BPETokenizer --vocab-file absent.json --merge-file merges.txt
-says "absent.json"
 losses $mapped $base --train-samples 1000 --train-tokens $((160 * 16)) --lr-decay-iters 40
 [ "$(grep -c 'global batch' <<<"$lines")" = 40 ] || complain "2560 tokens are not 40 steps: $lines"
 [ "$lines" != "$ordered" ] || complain "1000 samples have the order of 160"

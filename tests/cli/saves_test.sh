@@ -112,8 +112,10 @@ says "missing \`transformer.h.1.ln_1.weight\`" "--dist-ckpt-strictness log_all"
 expect 0 $two --train-iters 7 --load plain --dist-ckpt-strictness log_all
 says "missing \`transformer.h.1.ln_1.weight\`" "what is missing keeps its values" \
     "--dist-ckpt-strictness log_all changes the model of the checkpoint plain/global_step6: --num-layers 2 (not 1)"
-expect 2 $train --train-iters 7 --no-load-optim
-says "--no-load-optim without --load"
+expect 0 $train --train-iters 1 --no-load-optim --dist-ckpt-strictness raise_all
+says "--no-load-optim has no effect without --load"
+expect 0 $train --train-iters 1 --dist-ckpt-strictness log_all
+says "--dist-ckpt-strictness has no effect without --load"
 expect 0 $train --train-iters 7 --load plain --no-load-rng
 says "no-load-rng"
 

@@ -81,10 +81,11 @@ static const struct shoali_option rows[] = {
            .help =
                "TOKENS:BATCH ...: the batch size from each number of consumed tokens on, such as "
                "0:768 250B:1536; the largest is train_batch_size"),
-    OPTION("exit-interval", INT, exit_interval, .group = TRAINING, .min = 1, .max = 1e15,
-           .unit = "steps", .help = "save and exit after a step that this number divides"),
-    OPTION("exit-duration-in-mins", INT, exit_minutes, .group = TRAINING, .min = 1, .max = 1e9,
-           .unit = "minutes", .help = "save and exit after this time"),
+    OPTION("exit-interval", INT, exit_interval, .group = TRAINING, .min = 0, .max = 1e15,
+           .unit = "steps",
+           .help = "save and exit after a step that this number divides; 0: never"),
+    OPTION("exit-duration-in-mins", INT, exit_minutes, .group = TRAINING, .min = 0, .max = 1e9,
+           .unit = "minutes", .help = "save and exit after this time; 0: never"),
     OPTION("exit-signal-handler", BOOL, exit_signal_handler, .group = TRAINING,
            .help = "on SIGINT (Ctrl-C), SIGTERM or SIGHUP finish the step, save, and exit with 0"),
 
@@ -347,11 +348,14 @@ static shoal_status check_loading(struct pretrain_options *options, struct shoal
     const char *flag = options->load_tag                     ? "--load-tag"
                        : options->ckpt_step >= 0             ? "--ckpt-step"
                        : options->finetune                   ? "--finetune"
-                       : options->no_load_optim              ? "--no-load-optim"
-                       : options->dist_ckpt_strictness       ? "--dist-ckpt-strictness"
                        : options->data.strict                ? "--strict-data"
                        : options->exit_on_missing_checkpoint ? "--exit-on-missing-checkpoint"
                                                              : NULL;
+    const char *idle = options->no_load_optim          ? "no-load-optim"
+                       : options->dist_ckpt_strictness ? "dist-ckpt-strictness"
+                                                       : NULL;
+    if (idle && !options->load) /* Megatron's scripts have them with and without a checkpoint */
+        SHOALI_INFO("config", "--%s has no effect without --load: nothing is loaded", idle);
     if (flag && !options->load)
         return SHOAL_FAIL(SHOAL_EINVAL, "%s without --load: name the folder with checkpoints",
                           flag);
