@@ -78,17 +78,23 @@ static const struct shoali_hub_key nemotron_keys[] = {SHARED(4096, 0),
                                                       TAKEN("norm_eps", "norm-epsilon", 1e-5),
                                                       ATTENTION_BIAS(0),
                                                       TAKEN("mlp_bias", "add-mlp-bias", 0),
-                                                      TAKEN("rope_percent", "rotary-percent", 0.5)};
-static const struct shoali_hub_key phi_keys[] = {
-    SHARED(2048, 0), TAKEN("layer_norm_eps", "norm-epsilon", 1e-5),
-    TAKEN("resid_pdrop", "hidden-dropout", 0), DROPOUT("embd_pdrop"),
-    ONLY("qk_layernorm", "false")};
+                                                      TAKEN("rope_percent", "rotary-percent", 0.5),
+                                                      PASSED("kv_channels"),
+                                                      PASSED("layer_norm_eps")};
+static const struct shoali_hub_key phi_keys[] = {SHARED(2048, 0),
+                                                 TAKEN("layer_norm_eps", "norm-epsilon", 1e-5),
+                                                 TAKEN("resid_pdrop", "hidden-dropout", 0),
+                                                 DROPOUT("embd_pdrop"),
+                                                 ONLY("qk_layernorm", "false"),
+                                                 PASSED("rotary_dim")};
 static const struct shoali_hub_key phi3_keys[] = {SHARED(4096, 0),
                                                   TAKEN("rms_norm_eps", "norm-epsilon", 1e-5),
                                                   TAKEN("resid_pdrop", "hidden-dropout", 0),
                                                   DROPOUT("embd_pdrop"),
                                                   OWN("sliding_window"),
                                                   ONLY("attention_bias", "false"),
+                                                  PASSED("full_attn_mod"),
+                                                  PASSED("interpolate_factor"),
                                                   PASSED("original_max_position_embeddings")};
 static const struct shoali_hub_key olmo_keys[] = {SHARED(2048, 0), ATTENTION_BIAS(0),
                                                   ONLY("clip_qkv", "null")};
@@ -112,6 +118,7 @@ static const struct shoali_hub_key stablelm_keys[] = {
     TAKEN("hidden_dropout", "hidden-dropout", 0),
     TAKEN("rope_pct", "rotary-percent", 0.25),
     ONLY("rotary_scaling_factor", "1.0"),
+    PASSED("norm_eps"),
     PASSED("num_heads"),
     ONLY("qk_layernorm", "false")};
 static const struct shoali_hub_key smollm3_keys[] = {SHARED(32768, 1),
@@ -195,6 +202,7 @@ static const struct shoali_hub_key starcoder2_keys[] = {
     ONLY("mlp_type", "\"default\""),
     ONLY("norm_type", "\"layer_norm\""),
     ONLY("scale_attn_weights", "true"),
+    PASSED("activation_function"),
     PASSED("layer_norm_epsilon")};
 static const struct shoali_hub_key internlm2_keys[] = {
     SHARED(32768, 0), TAKEN("rms_norm_eps", "norm-epsilon", 1e-6), TAKEN("bias", "add-qkv-bias", 1),
@@ -241,7 +249,8 @@ static const struct shoali_hub_key helium_keys[] = {
     ONLY("mlp_bias", "false")};
 static const struct shoali_hub_key ernie4_5_keys[] = {
     SHARED(131072, 1), TAKEN("head_dim", "kv-channels", 128),
-    TAKEN("rms_norm_eps", "norm-epsilon", 1e-5), NOT("use_bias", "disable-bias-linear", 0)};
+    TAKEN("rms_norm_eps", "norm-epsilon", 1e-5), NOT("use_bias", "disable-bias-linear", 0),
+    ONLY("compression_ratio", "1.0")};
 
 /* ---- options that config.json does not have ------------------------------------------------- */
 

@@ -189,6 +189,31 @@ static void test_choices(void **state)
     shoal_model_config_destroy(config);
 }
 
+/* Leftovers in published folders, which transformers reads for none of these types. */
+static void test_leftovers(void **state)
+{
+    static const struct value values[] = {
+        {OF("starcoder2") ", \"activation_function\": \"relu\", \"hidden_act\": \"gelu\"}",
+         "openai-gelu", 0},
+        {OF("phi") ", \"rotary_dim\": 32, \"attention_bias\": false}", "rotary-percent", 0.5},
+        {OF("phi3") ", \"full_attn_mod\": 1, \"interpolate_factor\": 1, \"mlp_bias\": false, "
+                    "\"lm_head_bias\": false}",
+         "rotary-percent", 1},
+        {OF("stablelm") ", \"norm_eps\": 1e-3, \"rotary_scaling_factor\": 1}", "norm-epsilon",
+         1e-5},
+        {OF("nemotron") ", \"layer_norm_eps\": 1e-3, \"kv_channels\": 128}", "norm-epsilon", 1e-5},
+        {OF("ernie4_5") ", \"compression_ratio\": 1}", "rotary-base", 500000},
+        {"{" LLAMA ", \"activation\": \"swiglu\", \"internal_version\": \"7b\"}", "hidden-dropout",
+         0},
+        {"{" LLAMA ", \"resid_pdrop\": 0.1, \"embd_pdrop\": 0.0, \"hidden_dropout\": 0.1}",
+         "hidden-dropout", 0},
+        {"{" LLAMA ", \"pipeline_tag\": \"text-generation\", \"library_name\": \"transformers\"}",
+         "rotary-base", 10000},
+    };
+    (void)state;
+    expect_values(values, sizeof values / sizeof values[0]);
+}
+
 /* ---- refusals ---- */
 
 struct mistake {
@@ -233,6 +258,9 @@ static void test_refusals(void **state)
         {"{" GPT2 ",\n\"flux\": 1.5}",
          "config.json:2: `flux` is 1.5, and nothing is known of this key for such a model: if it "
          "does not change what the model computes, remove it or give --allow-unknown-config-keys"},
+        {"{" GPT2 ",\n\"flux\": 1e-5}",
+         "config.json:2: `flux` is 1e-5, and nothing is known of this key for such a model: if it "
+         "does not change what the model computes, remove it or give --allow-unknown-config-keys"},
         {"{\"model_type\": \"gpt2\", \"n_layer\": 2}",
          "config.json:1: there is no `n_embd`, which a model of type gpt2 needs"},
         {"{" GPT2 ",\n\"layer_norm_epsilon\": \"small\"}",
@@ -252,6 +280,14 @@ static void test_refusals(void **state)
          "config.json:2: `num_local_experts` is 8, which is not computed"},
         {"{\"model_type\": \"cohere\", " SIZES ",\n\"use_qk_norm\": true}",
          "config.json:2: `use_qk_norm` is true, and only false is computed"},
+        {"{" LLAMA ",\n\"activation\": \"gelu\"}",
+         "config.json:2: `activation` is \"gelu\", and only \"swiglu\" is computed"},
+        {OF("ernie4_5") ",\n\"compression_ratio\": 2.5}",
+         "config.json:2: `compression_ratio` is 2.5, and only 1.0 is computed"},
+        {OF("phi3") ", \"full_attn_mod\": 1,\n\"rope_scaling\": {\"type\": \"longrope\"}}",
+         "config.json:2: `rope_scaling.type` is \"longrope\", and only default, linear, dynamic "
+         "and "
+         "llama3 are computed"},
         {"{\"model_type\": \"phi\", " SIZES ",\n\"hidden_act\": \"silu\"}",
          "config.json:2: `hidden_act` is \"silu\", and only relu, relu2, gelu, gelu_new and "
          "gelu_pytorch_tanh are computed"},
@@ -443,6 +479,7 @@ int main(void)
         cmocka_unit_test(test_llama),         cmocka_unit_test(test_choices),
         cmocka_unit_test(test_refusals),      cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_padding),       cmocka_unit_test(test_no_words),
+        cmocka_unit_test(test_leftovers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

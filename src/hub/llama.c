@@ -42,6 +42,7 @@ static const struct shoali_hub_key llama_keys[] = {
     {"head_dim", NULL, SHOALI_HUB_TAKEN, "kv-channels", 0, NULL},
     {"attention_bias", NULL, SHOALI_HUB_OWN, NULL, 0, NULL},
     {"mlp_bias", NULL, SHOALI_HUB_OWN, NULL, 0, NULL},
+    {"activation", NULL, SHOALI_HUB_ONLY, NULL, 0, "\"swiglu\""},
 };
 static const struct shoali_hub_key mistral_keys[] = {
     SHARED(131072, 0),

@@ -25,8 +25,8 @@ static void show(const json_t *value, char text[VALUE_BYTES])
     snprintf(text, VALUE_BYTES, "?");
     if (!value)
         snprintf(text, VALUE_BYTES, "not given");
-    else if (shoali_json_write(value, JSON_COMPACT | JSON_ENCODE_ANY, "a value", &whole) ==
-             SHOAL_OK)
+    else if (shoali_json_write(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15),
+                               "a value", &whole) == SHOAL_OK)
         snprintf(text, VALUE_BYTES, "%.*s%s", VALUE_BYTES - 8, whole,
                  strlen(whole) > VALUE_BYTES - 8 ? "..." : "");
     free(whole);
@@ -140,6 +140,13 @@ static shoal_status take_option(struct shoali_hub_reader *reader, const struct s
                           row->use == SHOALI_HUB_NOT ? number == 0 : number);
 }
 
+/* Equal, numbers by their value: 1 and 1.0 are the same. */
+static bool is_same(const json_t *a, const json_t *b)
+{
+    return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b)
+                                                  : json_equal(a, b);
+}
+
 static shoal_status check_only(const struct shoali_hub_reader *reader,
                                const struct shoali_hub_key *row)
 {
@@ -151,7 +158,7 @@ static shoal_status check_only(const struct shoali_hub_reader *reader,
         return SHOAL_OK;
     SHOAL_TRY(status, shoali_json_read(row->only, strlen(row->only), &only, NULL), done);
     snprintf(why, sizeof why, "and only %s is computed", row->only);
-    if (!json_equal(only, value))
+    if (!is_same(only, value))
         status = shoali_hub_refuse(reader, row->key, value,
                                    json_is_null(only) ? "which is not computed" : why);
 done:
@@ -178,7 +185,7 @@ static shoal_status check_alias(const struct shoali_hub_reader *reader,
     char why[VALUE_BYTES];
     const json_t *value = shoali_hub_get(reader, row->key);
     const json_t *other = row->alias ? shoali_hub_get(reader, row->alias) : NULL;
-    if (!value || !other || json_equal(value, other))
+    if (!value || !other || is_same(value, other))
         return SHOAL_OK;
     snprintf(why, sizeof why, "and `%s`, which means the same, has another value: leave one out",
              row->key);
