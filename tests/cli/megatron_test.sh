@@ -167,6 +167,8 @@ same "the default part of selective recomputation" $train $base --train-iters 6 
 same "and its modules" $train $base --train-iters 6 --lr-warmup-iters 2 --recompute-granularity selective
 same "flags of experts that are off" $train $base --train-iters 6 --lr-warmup-iters 2 --num-experts 0 --moe-router-topk 2 \
     --expert-model-parallel-size 1 --context-parallel-size 1 --cp-comm-type p2p --mtp-num-layers 0 --create-moe-param-group
+same "Habana's flags that change nothing" $train $base --train-iters 6 --lr-warmup-iters 2 --use-torch-compile=0 --use-fused-sdpa true \
+    --use-fast-softmax --mask-tensor-adding --verify-checkpoint --verify-checkpoint-model-type GPT
 same "two stages" ${train/"$shoal pretrain"/"$shoal run --master_port 0 --num_gpus 2 $shoal pretrain"} $base --train-iters 6 \
     --lr-warmup-iters 2 --pipe-parallel-size 2 --enable-zbh1-pipeline --enable-zbh1-exact-semantics
 same "--no_masked-softmax_fusion" $train ${base//-decay-/_decay_} --train_iters 6 --lr_warmup-iters 2 --no_masked-softmax_fusion
