@@ -1,8 +1,11 @@
 /* Configuration files in Hjson, which DeepSpeed takes, written anew as JSON.
  *
- * Accepted beside JSON: comments from # to the end of the line, a comma after the last member, no
- * comma between members, keys without quotes, texts in single quotes, and texts without quotes,
- * which end with the line. Not accepted: a file without outer braces and texts of several lines.
+ * Accepted beside JSON:
+ *   comments that begin with #
+ *   a comma after the last member, or none between members
+ *   keys without quotes
+ *   texts in single quotes, and texts without quotes, which end with the line
+ * Not accepted: a file without outer braces, and texts of several lines.
  * Line ends stay where they are, so that errors name the line of the file.
  */
 #include "base/config_internal.h"

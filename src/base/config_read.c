@@ -87,12 +87,16 @@ static bool leaves_default(const struct shoali_option *row, json_t *value)
     return row->state != SHOALI_DEAD && (json_is_null(value) || is_auto(row, value));
 }
 
+static bool is_number(const struct shoali_option *row)
+{
+    return row->type == SHOALI_INT || row->type == SHOALI_FLOAT;
+}
+
 /* Whether the row is a number that may have this value. */
 static bool takes_number(const struct shoali_option *row, double value)
 {
     const bool unbounded = row->min == 0.0 && row->max == 0.0;
-    return (row->type == SHOALI_INT || row->type == SHOALI_FLOAT) &&
-           (unbounded || (row->min <= value && row->max >= value));
+    return is_number(row) && (unbounded || (row->min <= value && row->max >= value));
 }
 
 /* A boolean where a number or an object is asked for: a new 0 or 1, as Python counts them, or null
@@ -113,11 +117,10 @@ static json_t *read_bool(const struct shoali_option *row, const json_t *value, c
 static bool is_bool(const struct shoali_option *row, const json_t *value)
 {
     const bool section = row->type == SHOALI_SECTION && row->section && !row->section->bare_key;
-    const bool number = row->type == SHOALI_INT || row->type == SHOALI_FLOAT;
     if (row->state != SHOALI_SUPPORTED || !json_is_boolean(value))
         return false;
     return json_is_true(value) ? row->default_number == 1 && takes_number(row, 1)
-                               : section || number || row->type == SHOALI_JSON;
+                               : section || is_number(row) || row->type == SHOALI_JSON;
 }
 
 /* Reads the value of one key; *given is false when it leaves the default. */
@@ -198,9 +201,8 @@ static bool is_idle_number(const struct shoali_section *section, const json_t *o
                            const struct shoali_option *row, const json_t *value)
 {
     return row->state == SHOALI_SUPPORTED && shoali_config_find(section, "enabled", NULL) >= 0 &&
-           json_is_false(json_object_get(object, "enabled")) && json_is_number(value) &&
-           (row->type == SHOALI_INT || row->type == SHOALI_FLOAT) && row->min < row->max &&
-           (json_number_value(value) < row->min || json_number_value(value) > row->max);
+           json_is_false(json_object_get(object, "enabled")) && is_number(row) &&
+           json_is_number(value) && !takes_number(row, json_number_value(value));
 }
 
 static shoal_status read_key(const struct reader *reader, const struct shoali_section *section,
