@@ -203,10 +203,22 @@ static void test_json(void **state)
     shoal_dataset_destroy(dataset);
 }
 
+static void test_report_without_memory(void **state)
+{
+    char *text = "";
+    (void)state;
+    assert_true(shoali_fault_arm("alloc:0"));
+    assert_int_equal(shoali_files_report(&(struct shoali_files){0}, NULL, false, &text),
+                     SHOAL_ENOMEM);
+    assert_true(shoali_fault_arm(NULL));
+    assert_null(text);
+}
+
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 int main(void)
 {
     const struct CMUnitTest tests[] = {IN_FOLDER(test_links), IN_FOLDER(test_hidden),
-                                       IN_FOLDER(test_report), IN_FOLDER(test_json)};
+                                       IN_FOLDER(test_report), IN_FOLDER(test_json),
+                                       cmocka_unit_test(test_report_without_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

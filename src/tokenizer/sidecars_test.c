@@ -86,6 +86,8 @@ static void test_refused_keys(void **state)
         {"special_tokens_map.json", "{\"additional_special_tokens\":\"x\"}",
          "special_tokens_map.json: additional_special_tokens: a text"},
         {"special_tokens_map.json", "[]", "special_tokens_map.json: an object is expected"},
+        {"special_tokens_map.json", "{\"image_token\":{\"content\":\"<i>\",\"lstrip\":5}}",
+         "special_tokens_map.json: `lstrip` of the token `<i>`: true or false"},
         {"added_tokens.json", "{\"<x>\":\"4\"}", "added_tokens.json: the added token `<x>` needs"},
         {"added_tokens.json", "{\"<x>\":-1}", "added_tokens.json: the added token `<x>` needs"},
         {"added_tokens.json", "{\"<x>\":4,\"<y>\":4}", "`<x>` and `<y>` have the same number, 4"},

@@ -152,6 +152,50 @@ static void test_description(void **state)
     shoal_tokenizer_destroy(tokenizer);
 }
 
+/* Of many added tokens 32 have a line. */
+static void test_long_description(void **state)
+{
+    (void)state;
+    for (int count = 32; count <= 34; count++) {
+        shoal_tokenizer *tokenizer = NULL;
+        struct shoali_str json = {0};
+        char *text = NULL, more[32];
+        shoali_str_append(&json, "{\"added_tokens\":[");
+        for (int i = 0; i < count; i++)
+            shoali_str_append(&json, "%s{\"id\":%d,\"content\":\"<x%d>\"}", i ? "," : "", i + 1, i);
+        shoali_str_append(&json, "],\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":0}}}");
+        ok(shoal_tokenizer_from_json(json.text, json.length, &tokenizer));
+        ok(shoal_tokenizer_describe(tokenizer, &text));
+        snprintf(more, sizeof more, "\n  and %d more\n", count - 32);
+        assert_non_null(strstr(text, "<x31>"));
+        assert_null(strstr(text, "<x32>"));
+        assert_int_equal(strstr(text, "more") != NULL, count > 32);
+        assert_true(count == 32 || strstr(text, more));
+        free(text);
+        shoali_str_fini(&json);
+        shoal_tokenizer_destroy(tokenizer);
+    }
+}
+
+/* Each allocation of the call that makes it fails once. */
+static void test_made_without_memory(void **state)
+{
+    (void)state;
+    shoal_status status = SHOAL_ENOMEM;
+    for (int skip = 0; status < 0; skip++) {
+        shoal_tokenizer *tokenizer = NULL;
+        char spec[32];
+        snprintf(spec, sizeof spec, "alloc:%d", skip);
+        assert_true(skip < 200 && shoali_fault_arm(spec));
+        status = shoal_tokenizer_from_json(small_json, strlen(small_json), &tokenizer);
+        const bool fired = shoali_fault_left() < 0;
+        assert_true(shoali_fault_arm(NULL));
+        assert_int_equal(status, fired ? SHOAL_ENOMEM : SHOAL_OK);
+        assert_true((tokenizer == NULL) == fired && (skip > 0 || fired));
+        shoal_tokenizer_destroy(tokenizer);
+    }
+}
+
 /* Each allocation of the first call fails once: an error, or nothing is lost. */
 static void test_without_memory(void **state)
 {
@@ -222,6 +266,63 @@ static void test_paths(void **state)
     assert_true(
         shoal_tokenizer_load(&(shoal_tokenizer_args){.type = "GPT2BPETokenizer"}, &tokenizer) < 0);
     assert_non_null(strstr(shoal_error_message(), "needs --vocab-file and --merge-file"));
+}
+
+/* A list of tokens: the element that is wrong is named, also where it is the last. */
+static void test_token_list(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        {"[{\"rank\":0,\"token_bytes\":\"?\"},{\"rank\":1,\"token_bytes\":\"QQ==\"}]",
+         "/list.json: element 0: `?` is not base64"},
+        {"[{\"rank\":0,\"token_bytes\":\"QQ==\"},{\"rank\":1,\"token_bytes\":\"QQ==\"}]",
+         "/list.json: element 1: this token occurs here a second time"},
+        {"[{\"rank\":1,\"token_bytes\":\"QQ==\"}]", "/list.json: element 0 is not {\"rank\": 0,"},
+        {"[{\"rank\":0,\"token_bytes\":\"QQ==\"}]",
+         "/list.json: model: there is no token for the byte 0x00"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        shoal_tokenizer *tokenizer = NULL;
+        const shoal_tokenizer_args args = {
+            .type = "TikTokenizer",
+            .path = write_named("list.json", rows[i][0], strlen(rows[i][0]))};
+        assert_int_equal(shoal_tokenizer_load(&args, &tokenizer), SHOAL_ECONFIG);
+        if (!strstr(shoal_error_message(), rows[i][1]))
+            fail_msg("`%s` does not say `%s`", shoal_error_message(), rows[i][1]);
+    }
+}
+
+#define SPACE "\xe2\x96\x81"
+/* Where a piece of a byte pair model has a space behind another character, no text is cut at its
+ * spaces. */
+static void test_space_inside_a_piece(void **state)
+{
+    (void)state;
+    static const char unknown[] = "\x0a\x09\x0a\x05<unk>\x18\x02", trainer[] = "\x12\x02\x18\x02";
+    static const char *const last[] = {"a" SPACE "b", "ab" SPACE "b"};
+    for (size_t i = 0; i < sizeof last / sizeof last[0]; i++) {
+        const char *const pieces[] = {SPACE, "a", "b", "ab", "a" SPACE, "ab" SPACE, last[i]};
+        shoal_tokenizer *tokenizer = NULL;
+        struct shoali_str model = {0};
+        int32_t ids[8];
+        int64_t count;
+        shoali_str_append_bytes(&model, unknown, sizeof unknown - 1);
+        for (size_t k = 0; k < sizeof pieces / sizeof pieces[0]; k++) {
+            const char length = (char)strlen(pieces[k]);
+            const char begin[] = {0x0a, (char)(length + 2), 0x0a, length};
+            shoali_str_append_bytes(&model, begin, sizeof begin);
+            shoali_str_append_bytes(&model, pieces[k], (size_t)length);
+        }
+        shoali_str_append_bytes(&model, trainer, sizeof trainer - 1);
+        ok(shoal_tokenizer_open(write_named("inner.model", model.text, model.length), &tokenizer));
+        ok(shoal_tokenizer_encode(tokenizer, i == 1 ? "ab b" : "a b", i == 1 ? 4 : 3, ids, 8,
+                                  &count));
+        assert_int_equal(count, 2);
+        assert_int_equal(ids[0], 1);
+        assert_int_equal(ids[1], 7);
+        shoali_str_fini(&model);
+        shoal_tokenizer_destroy(tokenizer);
+    }
 }
 
 static void test_null(void **state)
@@ -554,13 +655,24 @@ static void test_blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mistakes),       cmocka_unit_test(test_bytes_by_name),
-        cmocka_unit_test(test_byte_fallback),  cmocka_unit_test(test_description),
-        cmocka_unit_test(test_without_memory), cmocka_unit_test(test_paths),
-        cmocka_unit_test(test_null),           cmocka_unit_test(test_long_words),
-        cmocka_unit_test(test_longest_word),   cmocka_unit_test(test_chinese_ranges),
-        cmocka_unit_test(test_training),       cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_threads),        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_bytes_by_name),
+        cmocka_unit_test(test_byte_fallback),
+        cmocka_unit_test(test_description),
+        cmocka_unit_test(test_long_description),
+        cmocka_unit_test(test_made_without_memory),
+        cmocka_unit_test(test_without_memory),
+        cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_token_list),
+        cmocka_unit_test(test_space_inside_a_piece),
+        cmocka_unit_test(test_null),
+        cmocka_unit_test(test_long_words),
+        cmocka_unit_test(test_longest_word),
+        cmocka_unit_test(test_chinese_ranges),
+        cmocka_unit_test(test_training),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_blocks),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -3,6 +3,7 @@
 #include "data/indexed/indexed.h"
 #include "data/test_text.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 enum { INDEX_BYTES = 34 + 12 * 4 + 8 * 4 };
@@ -165,6 +166,7 @@ static void test_writer_faults(void **state)
 {
     static const char *const points[] = {"alloc", "data_write", "data_sync", "data_rename"};
     static const int32_t tokens[] = {1, 2, 70000};
+    const int input = fcntl(STDIN_FILENO, F_GETFD);
     shoal_index_writer *writer = NULL;
     char spec[64];
     (void)state;
@@ -198,6 +200,25 @@ static void test_writer_faults(void **state)
     assert_non_null(strstr(shoal_error_message(), "70000"));
     shoal_index_writer_destroy(writer);
     assert_int_equal(shoal_index_writer_create(path_of("no/where"), 1, &writer), SHOAL_EINVAL);
+    assert_int_equal(fcntl(STDIN_FILENO, F_GETFD), input); /* it closes its own files alone */
+}
+
+/* A folder under the name of a file. */
+static void test_no_plain_file(void **state)
+{
+    static const char *const names[] = {"p.bin", "p.idx"};
+    shoal_indexed_info info;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        write_pair("p", 100);
+        assert_int_equal(unlink(path_of(names[i])), 0);
+        assert_int_equal(mkdir(path_of(names[i]), 0700), 0);
+        assert_int_equal(shoal_indexed_inspect(path_of("p"), &info), SHOAL_EINVAL);
+        if (!strstr(shoal_error_message(), names[i]) ||
+            !strstr(shoal_error_message(), "is no plain file"))
+            fail_msg("%s: %s", names[i], shoal_error_message());
+        assert_int_equal(rmdir(path_of(names[i])), 0);
+    }
 }
 
 static void test_merge_mistakes(void **state)
@@ -248,6 +269,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_sentences, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_types, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_writer_faults, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_no_plain_file, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_merge_mistakes, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_half_published, make_folder, remove_folder),
     };

@@ -265,6 +265,18 @@ static void test_longer(void **state)
     for (int64_t i = epoch; i < 2 * epoch; i++)
         assert_int_equal(seen[after[i]]++, 0);
     assert_memory_not_equal(after, after + epoch, (size_t)epoch * sizeof *after);
+    shoal_status status = SHOAL_ENOMEM;
+    for (int skip = 0; status < 0; skip++) { /* each allocation fails once */
+        shoal_loader *made_again = NULL;
+        char spec[32];
+        snprintf(spec, sizeof spec, "alloc:%d", skip);
+        assert_true(skip < 1000 && shoali_fault_arm(spec));
+        status = shoal_loader_create(&args, &made_again);
+        const bool fired = shoali_fault_left() < 0;
+        assert_true(shoali_fault_arm(NULL));
+        assert_int_equal(status, fired ? SHOAL_ENOMEM : SHOAL_OK);
+        shoal_loader_destroy(made_again);
+    }
     args.order_samples = (const int64_t[]){-1};
     shoal_loader *loader = NULL;
     assert_int_equal(shoal_loader_create(&args, &loader), SHOAL_EINVAL);
