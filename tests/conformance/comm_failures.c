@@ -74,9 +74,9 @@ bool suite_abort_with_pending(struct rank_seat *seat)
         for (int32_t i = 0; i < PENDING; i++)
             EXPECT(shoal_request_wait(&pending[i]) == SHOAL_EIO);
     } else {
-        if (seat->host) /* what goes in steps needs all ranks, and would wait for this nap */
+        if (seat->host) /* what goes in steps needs all ranks, and would wait for the next line */
             EXPECT(shoal_request_wait(&first) == SHOAL_OK);
-        nanosleep(&(struct timespec){0, 100000000}, NULL); /* the last one gives up meanwhile */
+        EXPECT(shoal_barrier(child) == SHOAL_EPEER); /* until the last one has given up */
         EXPECT(shoal_request_wait(&first) == SHOAL_OK);
         EXPECT(shoal_barrier(seat->group) == SHOAL_EPEER && says("the disk of x7 is full"));
     }
