@@ -7,6 +7,7 @@
 #include "base/test_folder.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <unistd.h>
 
 static const char *path_of(const char *name)
@@ -48,6 +49,13 @@ static void test_headers(void **state)
     refuses("{\"a\":{\"dtype\":\"F64\",\"shape\":[4611686018427387904],\"data_offsets\":[0,1]}}", 1,
             "need -1 bytes");
     refuses("{\"a\":{\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "entry `a` cannot be read");
+    static const char *const shapes[] = {"[-1]", "[\"1\"]", "[1.0]", "1", "[1,-1]"};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        char header[128];
+        snprintf(header, sizeof header,
+                 "{\"a\":{\"dtype\":\"U8\",\"shape\":%s,\"data_offsets\":[0,1]}}", shapes[i]);
+        refuses(header, 1, "entry `a` cannot be read");
+    }
     refuses("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", 2, "without gaps");
 }
 
@@ -98,6 +106,12 @@ static void test_strides(void **state)
     ok(shoali_tensor_file_read(&file, &matrix, 0, COUNT, got));
     for (int i = 0; i < COUNT; i++)
         assert_int_equal(got[i], number[i % ROWS * COLUMNS + i / ROWS]);
+    memset(got, 0, sizeof got);
+    ok(shoali_tensor_file_read(&file, &matrix, ROWS - 1, 3,
+                               got)); /* across a row's end, and no more */
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(
+            got[i], i < 3 ? number[(ROWS - 1 + i) % ROWS * COLUMNS + (ROWS - 1 + i) / ROWS] : 0);
 
     ok(shoali_tensor_file_read(&file, &matrix, 0, 1, got));
     const struct shoali_file_tensor wide = {.name = "wide",
@@ -125,6 +139,52 @@ static void test_shape(void **state)
     assert_true(shape.dim[0] == 3 && shape.dim[1] == 2 && shape.dim[2] == 0);
     tensor.ndim = SHOAL_MAX_DIMS + 1;
     assert_false(shoali_file_tensor_shape(&tensor, &shape));
+}
+
+/* What eight bits stand for, as their definition says: sign, exponent, mantissa. */
+static double eight_bits(int bits, int mantissa_bits, int bias, bool has_infinity)
+{
+    const int exponent = (bits & 0x7f) >> mantissa_bits, ones = (1 << mantissa_bits) - 1;
+    const double part = (double)(bits & ones) / (ones + 1), sign = bits & 0x80 ? -1 : 1;
+    const bool on_top = exponent == 0x7f >> mantissa_bits;
+    if (has_infinity && on_top)
+        return bits & ones ? (double)NAN : sign * (double)INFINITY;
+    if (on_top && (bits & ones) == ones)
+        return (double)NAN;
+    return sign * (exponent ? pow(2, exponent - bias) * (1 + part) : pow(2, 1 - bias) * part);
+}
+
+static void test_small_floats(void **state)
+{
+    (void)state;
+    for (int bits = 0; bits < 256; bits++) {
+        const unsigned char byte = (unsigned char)bits;
+        const double wanted[] = {eight_bits(bits, 3, 7, false), eight_bits(bits, 2, 15, true)};
+        for (int e = 0; e < 2; e++) {
+            const enum shoali_element type = e ? SHOALI_ELEMENT_F8_E5M2 : SHOALI_ELEMENT_F8_E4M3;
+            double wide;
+            float real;
+            assert_true(shoali_element_to_f64(type, &byte, 1, &wide));
+            assert_true(shoali_element_to_f32(type, &byte, 1, &real));
+            assert_true(isnan(wanted[e]) ? isnan(wide) && isnan(real)
+                                         : wide == wanted[e] && real == (float)wanted[e]);
+        }
+    }
+}
+
+/* A complex number is no number of one column. */
+static void test_complex(void **state)
+{
+    static const enum shoali_element types[] = {SHOALI_ELEMENT_C64, SHOALI_ELEMENT_C128};
+    static const char bytes[16] = {0};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        double wide = 7;
+        float real = 7;
+        assert_false(shoali_element_to_f64(types[i], bytes, 1, &wide));
+        assert_false(shoali_element_to_f32(types[i], bytes, 1, &real));
+        assert_true(wide == 7 && real == 7);
+    }
 }
 
 /* Each allocation fails once: it is said to be that, and nothing else. */
@@ -158,6 +218,16 @@ static void test_shorter(void **state)
     (void)state;
     ok(shoali_write_file_atomic(path_of("ten"), "0123456789", 10));
     ok(shoali_input_open(path_of("ten"), &input));
+    static const int64_t outside[][2] = {{2, 9}, {11, 0}, {-1, 1}, {0, -1}};
+    for (int i = 0; i < 4; i++) {
+        char wanted[64];
+        snprintf(wanted, sizeof wanted, "/ten: bytes %lld to %lld are needed, but it has 10",
+                 (long long)outside[i][0], (long long)(outside[i][0] + outside[i][1] - 1));
+        assert_int_equal(shoali_input_read(&input, outside[i][0], outside[i][1], bytes),
+                         SHOAL_EINVAL);
+        assert_non_null(strstr(shoal_error_message(), wanted));
+    }
+    ok(shoali_input_read(&input, 10, 0, bytes)); /* nothing, behind the last */
     assert_int_equal(truncate(path_of("ten"), 6), 0);
     assert_int_equal(shoali_input_read(&input, 2, 8, bytes), SHOAL_EINVAL);
     assert_non_null(strstr(shoal_error_message(), "byte 6: it became shorter"));
@@ -177,6 +247,19 @@ static void test_unreadable(void **state)
     close(input.descriptor);
 }
 
+/* A folder is no file of tensors; nothing of the process is closed instead of it. */
+static void test_folder(void **state)
+{
+    struct shoali_input input;
+    const int standard = fcntl(STDIN_FILENO, F_GETFD);
+    (void)state;
+    assert_int_equal(shoali_input_open(folder, &input), SHOAL_EINVAL);
+    assert_non_null(strstr(shoal_error_message(), ": not a plain file: give a file of tensors"));
+    assert_int_equal(shoali_input_open(path_of("nowhere"), &input), SHOAL_ENOENT);
+    shoali_input_close(&input);
+    assert_int_equal(fcntl(STDIN_FILENO, F_GETFD), standard);
+}
+
 /* What a terminal would obey is no part of a sentence. */
 static void test_sentences(void **state)
 {
@@ -194,6 +277,8 @@ int main(void)
         cmocka_unit_test(test_strides),        cmocka_unit_test(test_shape),
         cmocka_unit_test(test_without_memory), cmocka_unit_test(test_shorter),
         cmocka_unit_test(test_unreadable),     cmocka_unit_test(test_sentences),
+        cmocka_unit_test(test_small_floats),   cmocka_unit_test(test_complex),
+        cmocka_unit_test(test_folder),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
