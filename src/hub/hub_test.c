@@ -433,6 +433,7 @@ static void test_round_trip(void **state)
 
 static void test_padding(void **state)
 {
+    static const int64_t sizes[][2] = {{1, 128}, {127, 128}, {128, 128}, {129, 256}};
     shoal_model_config *config, *again;
     char *text, *generation = NULL;
     (void)state;
@@ -447,6 +448,10 @@ static void test_padding(void **state)
     assert_non_null(strstr(generation, "    127\n  ]"));
     free(generation);
     free(text);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        ok(shoal_model_config_set(config, "vocab-size", (double)sizes[i][0]));
+        assert_int_equal(shoali_hub_vocab_rows(config), sizes[i][1]);
+    }
     shoal_model_config_destroy(config);
     shoal_model_config_destroy(again);
 }

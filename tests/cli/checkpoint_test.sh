@@ -26,7 +26,7 @@ whole() { # DIR TAG: it loads, so every byte verifies
 
 # ---- what cannot be read is not absent ----
 expect 0 $train --train-iters 4 --save-interval 2 --save a
-for wrong in loop folder empty nonsense gone number nul lines; do
+for wrong in loop folder empty nonsense gone number nul lines letters; do
     rm -rf b && cp -r a b && rm b/latest
     case $wrong in
     loop) ln -s latest b/latest ;;
@@ -37,12 +37,14 @@ for wrong in loop folder empty nonsense gone number nul lines; do
     number) echo 2 >b/latest ;;
     nul) printf 'global_step2\0x\n' >b/latest ;;
     lines) printf 'global_step2\nglobal_step4\n' >b/latest ;;
+    letters) printf 'a\nb\n' >b/latest ;;
     esac
     for n in 1 2; do
         code=0
         output=$($(ranks $n) $train --train-iters 6 --load b --save b --save-interval 1 2>&1) || code=$?
         [ "$code" -eq 2 ] || complain "$wrong: ended with $code: $output"
         says "b/latest"
+        case $wrong in lines | letters) says "has more than one line" ;; nul) says "has a NUL byte" ;; esac
         silent "step 1/"
         [ "$(grep -c "^shoal:" <<<"$output")" = 1 ] || complain "$wrong: not one sentence: $output"
     done

@@ -290,6 +290,9 @@ static void test_letter(void **state)
     assert_int_equal(shoali_secret_message_write(&sent, &text), SHOAL_EINVAL);
     assert_non_null(strstr(shoal_error_message(), "65536"));
     shoali_str_fini(&text);
+    assert_int_equal(shoali_secret_message_take("1.0.of-nobody", 3, &arena, &got), SHOAL_EINVAL);
+    assert_non_null(
+        strstr(shoal_error_message(), "the secret of job 1.0.of-nobody is not on this"));
 }
 
 static void test_lifeline(void **state)

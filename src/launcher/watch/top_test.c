@@ -7,6 +7,7 @@
 #include "comm/status_page_file.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,6 +125,18 @@ static void test_rank_that_is_gone(void **state)
     expect_found(job, false);
 }
 
+static void test_seconds(void **state)
+{
+    static const double seconds[] = {0, -1, 3600.5, NAN};
+    char *out = NULL;
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(shoal_top(job, seconds[i], 1, &out), SHOAL_EINVAL);
+        assert_non_null(strstr(shoal_error_message(), "give more than 0, at most 3600"));
+        assert_null(out);
+    }
+}
+
 /* As the front does when the job is over. */
 static void remove_copy(void)
 {
@@ -155,6 +168,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_folder, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rank_that_is_gone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copy, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_seconds, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
