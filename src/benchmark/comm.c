@@ -1,6 +1,7 @@
 /* comm.c - collectives over message sizes, by the ranks of a job or by threads. */
 #include "benchmark/comm.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,13 +78,14 @@ static shoal_status agree_on_calls(const struct shoali_bench_rank *self,
                                    const struct shoali_bench_message *message, int32_t *calls)
 {
     shoal_status status;
-    double start = 0, each;
-    for (int i = 0; i < 3; i++) { /* the first is warm-up */
+    double each = INFINITY;
+    for (int i = 0; i < 3;
+         i++) { /* the shortest: another process may have had the core meanwhile */
         SHOAL_TRY(status, shoal_barrier(self->group), done);
-        start = shoali_seconds();
+        const double start = shoali_seconds();
         SHOAL_TRY(status, shoali_bench_collect(self, message), done);
+        each = fmin(each, shoali_seconds() - start);
     }
-    each = shoali_seconds() - start;
     const double fit = self->run->seconds / self->run->repeats / (each > 1e-7 ? each : 1e-7);
     *calls = fit < 1 ? 1 : fit > 1e6 ? 1000000 : (int32_t)fit;
     SHOAL_TRY(status, shoal_broadcast(self->group, calls, 1, SHOAL_I32, 0, NULL), done);
